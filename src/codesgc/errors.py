@@ -1,6 +1,7 @@
 """Errors about what a user gave: each message says what was given, what was expected, and how to fix it."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
@@ -15,7 +16,28 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
     basis 'chebishev' is unknown: expected one of chebyshev, jacobi; did you mean 'chebyshev'?
     """
     names = sorted(known)
+    if not names:
+        return InputError(f"{kind} {given!r} is unknown: there are none")
     lower = {name.lower(): name for name in names}
     near = get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
     hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
     return InputError(f"{kind} {given!r} is unknown: expected one of {', '.join(names)}{hint}")
+
+
+def accepted_options(cls: type) -> set[str]:
+    """Names of the keyword arguments of a class, those its constructor hands on to its parents' included."""
+    names: set[str] = set()
+    for parent in cls.__mro__:
+        parameters = inspect.signature(parent.__init__).parameters.values() if "__init__" in vars(parent) else ()
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if parameters and not any(p.kind == p.VAR_KEYWORD for p in parameters):
+            break
+    return names - {"self"}
+
+
+def check_options(owner: str, cls: type, options: Iterable[str], reserved: Collection[str] = ()) -> None:
+    """An error for an option that the class has no parameter for, or that is not the user's to set."""
+    accepted = accepted_options(cls) - set(reserved)
+    for option in options:
+        if option not in accepted:
+            raise unknown(f"option of {owner}:", option, accepted)

@@ -1,0 +1,214 @@
+"""What a decomposition of the coefficient tensor is: its factors, its definition, and the routes to its product."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from codesgc.engine import CSR, Dropout, Filter, Route, cheapest, with_ones
+from codesgc.errors import InputError, check_options, unknown
+
+DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
+
+Rates = Mapping[str, float | Tensor]
+
+
+def nonzeros_per_node(x: Tensor | CSR) -> float:
+    """Multiplications at each node for one column of x W."""
+    return x.nnz / max(x.shape[0], 1) if isinstance(x, CSR) else x.shape[-1]
+
+
+def positive(label: str, value: int) -> int:
+    """The whole number >= 1 that was given, or an error."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{label} {value!r}: expected a whole number >= 1")
+    return value
+
+
+def stacked(bias: Tensor | None, weight: Tensor, axis: int = -2) -> Tensor:
+    """The weight with its bias as first row along `axis`, the coefficients of the constant signal; zeros without one."""
+    row = torch.zeros_like(weight.narrow(axis, 0, 1)) if bias is None else bias.unsqueeze(axis)
+    return torch.cat([row, weight], axis)
+
+
+def add_bias(y: Tensor, bias: Tensor | None) -> Tensor:
+    """y + 1 b^T: y (..., N, J), b (..., J)."""
+    return y if bias is None else y + bias[..., None, :]
+
+
+def grouped(x: Tensor | CSR) -> Tensor | CSR:
+    """x (..., N, I) as one group of signals (..., N, 1, I), as the engine's mixed products take it."""
+    return x if isinstance(x, CSR) else x[..., None, :]
+
+
+class Decomposition(nn.Module, ABC):
+    """A factorisation of W (I, J, K+1) in Y = sum_k P_k(S) X W_k (equation 6).
+
+    A subclass names its factors with `add`, defines W by `expand`, and lists its `routes`: the first is the algorithm as
+    the paper writes it, with a place for every dropout; the others compute the same numbers in another order. The
+    forward pass takes the cheapest (`codesgc.engine.planner`).
+
+    A bias b before the propagation is the coefficient of one more input signal, the constant 1; `expand_affine` gives W
+    with that row on top, (I+1, J, K+1), and the bias after the propagation. Factors may have a leading replicate axis.
+    """
+
+    name: ClassVar[str]
+    dropouts: ClassVar[tuple[str, ...]] = ("input",)
+    per_channel: ClassVar[bool] = False  # whether `routes` propagate the signals themselves
+    groups: dict[str, list[str]]
+
+    def __init_subclass__(cls, *, name: str | None = None) -> None:
+        if name is None:
+            return
+        if name in DECOMPOSITIONS:
+            raise ValueError(f"decomposition {name!r} is taken by {DECOMPOSITIONS[name].__name__}: choose a free name")
+        cls.name = name
+        DECOMPOSITIONS[name] = cls
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        order: int,
+        *,
+        bias: bool = True,
+        dropout: Rates | None = None,
+        replicates: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_channels = positive("in_channels", in_channels)
+        self.out_channels = positive("out_channels", out_channels)
+        if not isinstance(order, int) or isinstance(order, bool) or order < 0:
+            raise InputError(f"order {order!r}: expected a whole number >= 0")
+        self.order = order
+        self.bias, self.replicates = bias, replicates
+        self.groups = {}
+        self._bounds: dict[str, float] = {}
+        rates = dict(dropout or {})
+        for key in rates:
+            if key not in self.dropouts:
+                raise unknown(f"dropout of decomposition {self.name!r}:", key, self.dropouts)
+        self.drop = nn.ModuleDict(
+            {key: Dropout(rates.get(key, 0.0), tensor=i, replicates=replicates) for i, key in enumerate(self.dropouts)}
+        )
+
+    def add(self, name: str, *shape: int, fan_in: int = 0, group: str | None = None) -> None:
+        """A factor of that shape, uniform in +-1/sqrt(fan_in), or where `initial` says if no fan_in is given.
+
+        Factors of one `group` share a learning rate and a weight decay.
+        """
+        leading = () if self.replicates is None else (self.replicates,)
+        self.register_parameter(name, nn.Parameter(torch.empty(*leading, *shape)))
+        self._bounds[name] = fan_in**-0.5 if fan_in else 0.0
+        self.groups.setdefault(group or name, []).append(name)
+        self._start(name)
+
+    def add_bias(self, name: str, *shape: int, fan_in: int, group: str) -> None:
+        """A bias, in the group of its weight; None where the convolution has no biases."""
+        if self.bias:
+            self.add(name, *shape, fan_in=fan_in, group=group)
+        else:
+            self.register_parameter(name, None)
+
+    def _start(self, name: str, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
+        with torch.no_grad():
+            factor, bound = self.get_parameter(name), self._bounds[name]
+            target = factor if replicate is None else factor[replicate]
+            if bound:  # drawn on the CPU, so that the device makes no difference
+                target.copy_(torch.empty(target.shape).uniform_(-bound, bound, generator=generator))
+            else:
+                target.copy_(self.initial(name)[... if replicate is None else replicate])
+
+    def reset_parameters(self, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
+        """Start every factor again, of one replicate or of all."""
+        for name in self._bounds:
+            self._start(name, generator, replicate)
+        for drop in self.drop.values():
+            assert isinstance(drop, Dropout)
+            drop.reset_parameters(generator, replicate)
+
+    def initial(self, name: str) -> Tensor:
+        """Where a factor that is not drawn starts, for all replicates."""
+        return torch.ones_like(self.get_parameter(name))
+
+    @abstractmethod
+    def expand_affine(self) -> tuple[Tensor, Tensor | None]:
+        """W with the constant signal's coefficients as row 0, (..., I+1, J, K+1), and the last bias (..., J)."""
+
+    def expand(self) -> Tensor:
+        """The coefficient tensor W (..., I, J, K+1)."""
+        return self.expand_affine()[0][..., 1:, :, :]
+
+    @abstractmethod
+    def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
+        """Orders of computation that use the factors, for these signals; the paper's first."""
+
+    def expanded_routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
+        """The product with W written out, from either side: what every decomposition can do, without inner dropout."""
+        terms, inputs, outputs = self.order + 1, self.in_channels, self.out_channels
+
+        def coefficients() -> tuple[Tensor | CSR, Tensor, Tensor | None]:
+            W, bias = self.expand_affine()
+            if self.constant_signal:
+                return with_ones(x), W.movedim(-1, -3), bias
+            return x, W[..., 1:, :, :].movedim(-1, -3), bias
+
+        def output() -> Tensor:
+            signals, W, bias = coefficients()
+            return add_bias(op.synthesise(grouped(signals), W)[..., 0, :], bias)
+
+        def input_() -> Tensor:
+            signals, W, bias = coefficients()
+            dense = signals.to_dense() if isinstance(signals, CSR) else signals
+            return add_bias(op.analyse(dense[..., None, :], W)[..., 0, :], bias)
+
+        return [
+            Route("expanded, output side", outputs, terms * nonzeros_per_node(x) * outputs, False, output),
+            Route("expanded, input side", inputs + self.constant_signal, terms * inputs * outputs, False, input_),
+        ]
+
+    @property
+    def constant_signal(self) -> bool:
+        """Whether a bias enters before the propagation."""
+        return False
+
+    @property
+    def masked(self) -> bool:
+        """Whether a dropout between the factors is active."""
+        return any(drop.active for key, drop in self.drop.items() if key != "input")  # type: ignore[union-attr]
+
+    def all_routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
+        """Every order of computation that this basis admits."""
+        if op.channels is None or self.per_channel:
+            return self.routes(x, op) + self.expanded_routes(x, op)
+        if self.constant_signal or self.masked:
+            raise InputError(
+                f"decomposition {self.name!r} with a basis of its own for every input channel: expected nothing between "
+                "the signals and the propagation; pass bias=False and no inner dropout, or take decomposition "
+                "'per_input' or 'full'"
+            )
+        return self.expanded_routes(x, op)
+
+    def plan(self, x: Tensor | CSR, op: Filter) -> Route:
+        """The route that the forward pass takes for these signals."""
+        return cheapest(self.all_routes(x, op), op.S, self.order, self.masked)
+
+    def forward(self, x: Tensor | CSR, op: Filter) -> Tensor:
+        """x (..., N, I) or CSR (N, I) -> (..., N, J)."""
+        return self.plan(self.drop["input"](x), op).run()
+
+    def extra_repr(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}, order={self.order}, bias={self.bias}"
+
+
+def make_decomposition(
+    decomposition: str, in_channels: int, out_channels: int, order: int, **options: Any
+) -> Decomposition:
+    """A registered decomposition by its name with its options."""
+    if decomposition not in DECOMPOSITIONS:
+        raise unknown("decomposition", decomposition, DECOMPOSITIONS)
+    cls = DECOMPOSITIONS[decomposition]
+    check_options(f"decomposition {decomposition!r}", cls, options, ("in_channels", "out_channels", "order"))
+    return cls(in_channels, out_channels, order, **options)

@@ -1,0 +1,55 @@
+"""CoDeSGC-CP (paper, equations 13 and 14, Algorithm 1)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
+from codesgc.engine import CSR, Filter, Route, linear
+
+
+class CP(Decomposition, name="cp"):
+    """W[i, j, k] = sum_r C[i, r] P[j, r] M[k, r].
+
+    H = dropout_C(X C + 1 b_C^T),   Z = dropout_Z(sum_k P_k(S) H diag(m_k)),   Y = Z P^T + 1 b_P^T
+    """
+
+    dropouts = ("input", "C", "Z")
+
+    def __init__(self, in_channels: int, out_channels: int, order: int, *, rank: int = 32, **common: Any) -> None:
+        super().__init__(in_channels, out_channels, order, **common)
+        self.rank = positive("rank", rank)
+        self.add("C", in_channels, rank, fan_in=in_channels)
+        self.add_bias("b_C", rank, fan_in=in_channels, group="C")
+        self.add("M", order + 1, rank, fan_in=order + 1)
+        self.add("P", out_channels, rank, fan_in=rank)
+        self.add_bias("b_P", out_channels, fan_in=rank, group="P")
+
+    @property
+    def constant_signal(self) -> bool:
+        return self.bias
+
+    def expand_affine(self) -> tuple[Tensor, Tensor | None]:
+        C = stacked(self.b_C, self.C)
+        return torch.einsum("...ir,...jr,...kr->...ijk", C, self.P, self.M), self.b_P
+
+    def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
+        first, R, J, terms = nonzeros_per_node(x) * self.rank, self.rank, self.out_channels, self.order + 1
+
+        def signals() -> Tensor:
+            h: Tensor = self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, R)
+            return h
+
+        def rank() -> Tensor:
+            z = self.drop["Z"](op.filter(signals(), self.M))  # (..., N, R)
+            return linear(z, self.P.mT, self.b_P)  # (..., N, J)
+
+        def output() -> Tensor:
+            A = torch.einsum("...jr,...kr->...krj", self.P, self.M)  # (..., K+1, R, J)
+            return add_bias(op.synthesise(grouped(signals()), A)[..., 0, :], self.b_P)
+
+        return [
+            Route("rank", R, first + terms * R + R * J, True, rank),
+            Route("output side", J, first + terms * R * J, False, output),
+        ]

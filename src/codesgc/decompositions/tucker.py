@@ -1,0 +1,160 @@
+"""CoDeSGC-Tucker (paper, equations 15 to 18, Algorithm 2), Tucker2 and Tucker1: the same with identities as factors."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
+from codesgc.engine import CSR, Filter, Route, linear, with_ones
+from codesgc.errors import InputError
+
+
+class Tucker(Decomposition, name="tucker"):
+    """W[i, j, k] = sum_pqr G[p, q, r] C[i, p] P[j, q] M[k, r].
+
+        T = dropout_C(X C + 1 b_C^T),   H_(1) = dropout_G(T G_(1) + 1 b_G^T)
+        Z[:, q] = dropout_Z(sum_k P_k(S) sum_r m_kr H[:, q, r]),   Y = Z P^T + 1 b_P^T
+
+    The sum over r comes before the propagation, so Q columns propagate and not Q R. `identities` names the factors that
+    are identities, and their sizes are then those of the mode: Tucker2 has one, Tucker1 two. A step whose factor is an
+    identity is left out, with its bias and its dropout (without P, Z is the result).
+    """
+
+    dropouts = ("input", "C", "G", "Z")
+    identities: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        order: int,
+        *,
+        rank: int | None = None,
+        rank_in: int | None = None,
+        rank_out: int | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, order, **common)
+        p = self.rank_in = self._size("C", "rank_in", rank_in, in_channels)
+        q = self.rank_out = self._size("P", "rank_out", rank_out, out_channels)
+        r = self.rank = self._size("M", "rank", rank, order + 1)
+        for name in ("C", "b_C", "M", "P", "b_P"):
+            self.register_parameter(name, None)
+        if "C" not in self.identities:
+            self.add("C", in_channels, p, fan_in=in_channels)
+            self.add_bias("b_C", p, fan_in=in_channels, group="C")
+        self.add("G", p, q, r, fan_in=p)
+        self.add_bias("b_G", q, r, fan_in=p, group="G")
+        if "M" not in self.identities:
+            self.add("M", order + 1, r, fan_in=order + 1)
+        if "P" not in self.identities:
+            self.add("P", out_channels, q, fan_in=q)
+            self.add_bias("b_P", out_channels, fan_in=q, group="P")
+
+    def _size(self, factor: str, label: str, given: int | None, mode: int) -> int:
+        """Columns of a factor: 32 unless given; those of the mode where the factor is an identity."""
+        if factor not in self.identities:
+            return positive(label, 32 if given is None else given)
+        if given not in (None, mode):
+            raise InputError(
+                f"{label} {given!r}: {self.name!r} has the identity as {factor}, so it is {mode}; leave it out"
+            )
+        return mode
+
+    @property
+    def constant_signal(self) -> bool:
+        return self.bias
+
+    def core(self) -> Tensor:
+        """The map of (1, T) to the signals that are filtered with P_k: (..., P+1, Q, K+1)."""
+        G = stacked(self.b_G, self.G, -3)
+        return G if self.M is None else torch.einsum("...pqr,...kr->...pqk", G, self.M)
+
+    def expand_affine(self) -> tuple[Tensor, Tensor | None]:
+        W = self.core()
+        if self.C is not None:
+            C = stacked(self.b_C, self.C)
+            ones = torch.zeros_like(C[..., :1])
+            ones[..., 0, :] = 1
+            W = torch.einsum("...ip,...pqk->...iqk", torch.cat([ones, C], -1), W)
+        if self.P is not None:
+            W = torch.einsum("...jq,...iqk->...ijk", self.P, W)
+        return W, self.b_P
+
+    def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
+        P, Q, R, J, terms = self.rank_in, self.rank_out, self.rank, self.out_channels, self.order + 1
+        first = 0.0 if self.C is None else nonzeros_per_node(x) * P
+        last = 0 if self.P is None else Q * J
+        inner = nonzeros_per_node(x) if self.C is None else P
+
+        def signals() -> Tensor | CSR:
+            return x if self.C is None else self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, P)
+
+        def result(z: Tensor) -> Tensor:
+            return z if self.P is None else linear(z, self.P.mT, self.b_P)  # (..., N, J)
+
+        def core() -> Tensor:
+            b_G = None if self.b_G is None else self.b_G.flatten(-2)
+            h = linear(signals(), self.G.flatten(-2), b_G)  # (..., N, Q R)
+            h = self.drop["G"](h).unflatten(-1, (Q, R))
+            M = torch.eye(terms, dtype=h.dtype, device=h.device) if self.M is None else self.M
+            z = op.synthesise(h, M[..., None])[..., 0]  # (..., N, Q)
+            return result(z if self.P is None else self.drop["Z"](z))
+
+        def input_() -> Tensor:
+            t = with_ones(signals())
+            assert isinstance(t, Tensor)
+            return result(op.analyse(grouped(t), self.core().movedim(-1, -3))[..., 0, :])
+
+        def output() -> Tensor:
+            A = self.core() if self.P is None else torch.einsum("...jq,...pqk->...pjk", self.P, self.core())
+            return add_bias(op.synthesise(grouped(with_ones(signals())), A.movedim(-1, -3))[..., 0, :], self.b_P)
+
+        routes = [Route("core", Q, first + inner * Q * R + terms * Q * R + last, True, core)]
+        if self.C is not None:
+            routes.append(Route("input factor", P + 1, first + terms * P * Q + last, False, input_))
+            routes.append(Route("output side", J, first + terms * P * J, False, output))
+        return routes
+
+
+class Tucker2(Tucker, name="tucker2"):
+    """Tucker with C = I, the version that the paper runs: W[i, j, k] = sum_qr G[i, q, r] P[j, q] M[k, r]."""
+
+    identities = "C"
+    dropouts = ("input", "G", "Z")
+
+
+class Tucker2CM(Tucker, name="tucker2_cm"):
+    """Tucker with P = I: W[i, j, k] = sum_pr G[p, j, r] C[i, p] M[k, r]."""
+
+    identities = "P"
+    dropouts = ("input", "C", "G")
+
+
+class Tucker2CP(Tucker, name="tucker2_cp"):
+    """Tucker with M = I: W[i, j, k] = sum_pq G[p, q, k] C[i, p] P[j, q]."""
+
+    identities = "M"
+    dropouts = ("input", "C", "G", "Z")
+
+
+class Tucker1(Tucker, name="tucker1"):
+    """Tucker with C = P = I, the version that the paper runs: W[i, j, k] = sum_r G[i, j, r] M[k, r]."""
+
+    identities = "CP"
+    dropouts = ("input", "G")
+
+
+class Tucker1P(Tucker, name="tucker1_p"):
+    """Tucker with C = M = I: W[i, j, k] = sum_q G[i, q, k] P[j, q]."""
+
+    identities = "CM"
+    dropouts = ("input", "G", "Z")
+
+
+class Tucker1C(Tucker, name="tucker1_c"):
+    """Tucker with P = M = I: W[i, j, k] = sum_p G[p, j, k] C[i, p]."""
+
+    identities = "PM"
+    dropouts = ("input", "C", "G")

@@ -1,0 +1,81 @@
+"""A graph matrix as the engine wants it, and filters in a polynomial basis on it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from codesgc.engine.filters import analyse, filter, synthesise
+from codesgc.engine.sparse import CSR
+
+
+@dataclass(frozen=True)
+class Operator:
+    """S = scale t + shift I, where the symmetric matrix t has its spectrum in [-1, 1].
+
+    Built once by a graph matrix and passed to layers in place of the edges, it saves normalising the graph at every
+    call.
+    """
+
+    t: CSR
+    scale: float
+    shift: float
+    name: str = "custom"
+
+    @property
+    def num_nodes(self) -> int:
+        return self.t.shape[0]
+
+    @property
+    def nnz(self) -> int:
+        return self.t.nnz
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.t.dtype
+
+    def to(self, *args: object) -> "Operator":
+        """The same matrix in another dtype or on another device."""
+        return Operator(self.t.to(*args), self.scale, self.shift, self.name)
+
+    def to_dense(self) -> Tensor:
+        """S as a dense matrix, for small graphs and for tests."""
+        t = self.t.to_dense()
+        return self.scale * t + self.shift * torch.eye(self.num_nodes, dtype=t.dtype, device=t.device)
+
+    def __repr__(self) -> str:
+        return f"Operator({self.name}: S = {self.scale:g} t + {self.shift:g} I, nodes={self.num_nodes}, nnz={self.nnz})"
+
+
+class Filter:
+    """The engine's products with coefficients in a basis P_k(S) = sum_l B[k, l] T_l(t).
+
+    B is (..., K+1, K+1); `channels` says that it is (..., I, K+1, K+1): every input channel has its own polynomials,
+    and only the signals themselves, not mixtures of them, may be propagated.
+    """
+
+    def __init__(self, S: Operator, B: Tensor, channels: int | None = None) -> None:
+        self.S, self.B, self.channels = S, B, channels
+        self.order = B.shape[-1] - 1
+
+    def filter(self, h: Tensor, m: Tensor) -> Tensor:
+        """sum_k P_k(S) h diag(m_k): m (..., K+1, C or 1)."""
+        if self.channels is None:
+            m = self.B.mT @ m.to(self.B)
+        else:
+            m = torch.einsum("...ckl,...kc->...lc", self.B, m.to(self.B).expand(*m.shape[:-1], self.channels))
+        return filter(self.S.t, h, m.to(h))
+
+    def synthesise(self, x: Tensor | CSR, a: Tensor) -> Tensor:
+        """sum_k P_k(S) (x A_k), from the output side."""
+        return synthesise(self.S.t, x, self._mixed(x, a))
+
+    def analyse(self, x: Tensor, a: Tensor) -> Tensor:
+        """sum_k (P_k(S) x) A_k, from the input side."""
+        return analyse(self.S.t, x, self._mixed(x, a))
+
+    def _mixed(self, x: Tensor | CSR, a: Tensor) -> Tensor:
+        axes = "kl,...kij" if self.B.dim() == 2 else "...kl,...kij"
+        if self.channels is not None:
+            axes = "...ikl,...kij"
+        return torch.einsum(f"{axes}->...lij", self.B, a.to(self.B)).to(x.dtype)

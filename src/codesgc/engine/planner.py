@@ -1,0 +1,38 @@
+"""Which side of a product propagates: the cheapest by a count of multiplications.
+
+Nodes and channels commute, so every factorisation has several orders of computation, all with the same result. A route
+costs
+
+    columns x order x nnz(S) x SPARSE  +  nodes x dense
+
+multiplications, the columns it propagates and the dense multiplications it needs at each node; SPARSE is the price of a
+multiplication that gathers, in dense ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from codesgc.engine.operator import Operator
+
+SPARSE = 4.0
+
+
+@dataclass(frozen=True)
+class Route:
+    """One order of computation. `masked`: it meets every tensor between the factors, where dropout may act."""
+
+    name: str
+    columns: int
+    dense: float
+    masked: bool
+    run: Callable[[], Tensor]
+
+    def cost(self, S: Operator, order: int) -> float:
+        return self.columns * order * S.nnz * SPARSE + S.num_nodes * self.dense
+
+
+def cheapest(routes: Sequence[Route], S: Operator, order: int, masked: bool) -> Route:
+    """The cheapest route, among those that meet the masks where some dropout is active."""
+    return min((r for r in routes if r.masked or not masked), key=lambda r: r.cost(S, order))
