@@ -15,6 +15,25 @@ from codesgc.graph import Graph
 from codesgc.matrices import Matrix, make_matrix
 
 
+def signals(x: Tensor | CSR, channels: int) -> Tensor | CSR:
+    """Checked signals (..., N, channels), as a CSR where they are sparse."""
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        if x.requires_grad:
+            raise InputError("x is sparse and requires grad: expected sparse features to be data; pass x.detach()")
+        if x.dim() != 2:
+            raise InputError(f"x is sparse with shape {tuple(x.shape)}: expected (nodes, {channels})")
+        x = CSR.from_tensor(x)
+    if not isinstance(x, Tensor | CSR):
+        raise TypeError(f"x is a {type(x).__name__}: expected a tensor, dense or sparse")
+    if not x.dtype.is_floating_point:
+        raise TypeError(f"x has dtype {x.dtype}: expected floating point; pass x.float()")
+    if len(x.shape) < 2 or x.shape[-1] != channels:
+        raise InputError(
+            f"x has shape {tuple(x.shape)}: expected (nodes, {channels}), one column for each input channel"
+        )
+    return x
+
+
 class SpectralConv(nn.Module):
     """Y = sum_k P_k(S) X W_k, the coefficient tensor W (I, J, K+1) factorised (paper, equation 6).
 
@@ -72,11 +91,10 @@ class SpectralConv(nn.Module):
         self.matrix = make_matrix(matrix)
         self.reset_parameters()
 
-    def reset_parameters(self, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
-        """Draw all parameters and the dropout's seeds again, of one replicate or of all."""
-        self.decomposition.reset_parameters(generator, replicate)
-        if hasattr(self.basis, "reset_parameters"):
-            self.basis.reset_parameters(generator, replicate)
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters and the dropout's seeds again."""
+        self.decomposition.reset_parameters(generator)
+        self.basis.reset_parameters(generator)
 
     def coefficients(self) -> Tensor:
         """The coefficient tensor W (..., I, J, K+1)."""
@@ -86,27 +104,14 @@ class SpectralConv(nn.Module):
         self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None
     ) -> Tensor:
         """Signals x (..., N, I), dense or sparse, to (..., N, J)."""
-        x = self._signals(x)
+        x = signals(x, self.in_channels)
         S = self.matrix(edge_index, edge_weight, x.shape[-2], x.dtype)
         out: Tensor = self.decomposition(x, self.basis.on(S, self.order))
         return out
 
-    def _signals(self, x: Tensor | CSR) -> Tensor | CSR:
-        if isinstance(x, Tensor) and x.layout != torch.strided:
-            if x.requires_grad:
-                raise InputError("x is sparse and requires grad: expected sparse features to be data; pass x.detach()")
-            x = CSR.from_tensor(x)
-        if not x.dtype.is_floating_point:
-            raise TypeError(f"x has dtype {x.dtype}: expected floating point; pass x.float()")
-        if len(x.shape) < 2 or x.shape[-1] != self.in_channels:
-            raise InputError(
-                f"x has shape {tuple(x.shape)}: expected (nodes, {self.in_channels}), one column for each input channel"
-            )
-        return x
-
     def explain(self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None) -> str:
         """The routes of the planner for these signals with their costs, and which is taken in this mode."""
-        x = self._signals(x)
+        x = signals(x, self.in_channels)
         S = self.matrix(edge_index, edge_weight, x.shape[-2], x.dtype)
         op = self.basis.on(S, self.order)
         taken = self.decomposition.plan(x, op)

@@ -65,6 +65,9 @@ class Basis(nn.Module, ABC):
         """An instance for a convolution of that order on that many input channels; most bases need to know neither."""
         return cls(**options)
 
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Start again; most bases have nothing to learn."""
+
     @abstractmethod
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         """Values P_0(points), ..., P_K(points), K = order: (n,) -> (..., K+1, n); also the frequency response.

@@ -43,13 +43,12 @@ class Favard(Basis, name="favard"):
     def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "Favard":
         return cls(order, channels if options.get("channels") else None, replicates=replicates)
 
-    def reset_parameters(self, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Chebyshev polynomials of the second kind; nothing is drawn."""
         with torch.no_grad():
-            gamma, log_q = (p if replicate is None else p[replicate] for p in (self.gamma, self.log_q))
-            gamma.zero_()
-            log_q.fill_(math.log(0.5))
-            log_q[..., 0] = 0.0
+            self.gamma.zero_()
+            self.log_q.fill_(math.log(0.5))
+            self.log_q[..., 0] = 0.0
 
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         return favard(points, order, self.gamma, self.log_q.to(points).exp())

@@ -1,5 +1,7 @@
 """Jacobi polynomials (paper, equations 19 to 21)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,13 @@ class Jacobi(Basis, name="jacobi"):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone(), persistent=False)
         if not bool(((self.a >= -1) & (self.b >= -1) & (self.a + self.b > -2)).all()):
             raise InputError(f"jacobi a={a}, b={b}: expected a >= -1, b >= -1 and a + b > -2")
+
+    @classmethod
+    def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "Jacobi":
+        if replicates is not None:  # one a and one b for each of them
+            for name in ("a", "b"):
+                options[name] = torch.as_tensor(options.get(name, 1.0), dtype=torch.float64).expand(replicates)
+        return cls(**options)
 
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         a, b = self.a.to(points)[..., None], self.b.to(points)[..., None]

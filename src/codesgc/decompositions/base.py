@@ -1,7 +1,7 @@
 """What a decomposition of the coefficient tensor is: its factors, its definition, and the routes to its product."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -90,9 +90,7 @@ class Decomposition(nn.Module, ABC):
         for key in rates:
             if key not in self.dropouts:
                 raise unknown(f"dropout of decomposition {self.name!r}:", key, self.dropouts)
-        self.drop = nn.ModuleDict(
-            {key: Dropout(rates.get(key, 0.0), tensor=i, replicates=replicates) for i, key in enumerate(self.dropouts)}
-        )
+        self.drop = nn.ModuleDict({key: Dropout(rates.get(key, 0.0), replicates=replicates) for key in self.dropouts})
 
     def add(self, name: str, *shape: int, fan_in: int = 0, group: str | None = None) -> None:
         """A factor of that shape, uniform in +-1/sqrt(fan_in), or where `initial` says if no fan_in is given.
@@ -112,26 +110,33 @@ class Decomposition(nn.Module, ABC):
         else:
             self.register_parameter(name, None)
 
-    def _start(self, name: str, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
+    def _start(self, name: str, generator: torch.Generator | None = None) -> None:
         with torch.no_grad():
             factor, bound = self.get_parameter(name), self._bounds[name]
-            target = factor if replicate is None else factor[replicate]
             if bound:  # drawn on the CPU, so that the device makes no difference
-                target.copy_(torch.empty(target.shape).uniform_(-bound, bound, generator=generator))
+                factor.copy_(torch.empty(factor.shape).uniform_(-bound, bound, generator=generator))
             else:
-                target.copy_(self.initial(name)[... if replicate is None else replicate])
+                factor.copy_(self.initial(name))
 
-    def reset_parameters(self, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
-        """Start every factor again, of one replicate or of all."""
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Start every factor again, and draw new seeds for the dropouts."""
         for name in self._bounds:
-            self._start(name, generator, replicate)
+            self._start(name, generator)
         for drop in self.drop.values():
             assert isinstance(drop, Dropout)
-            drop.reset_parameters(generator, replicate)
+            drop.reset_parameters(generator)
 
     def initial(self, name: str) -> Tensor:
         """Where a factor that is not drawn starts, for all replicates."""
         return torch.ones_like(self.get_parameter(name))
+
+    def setting(self, name: str, value: float | Tensor, valid: Callable[[Tensor], Tensor], expected: str) -> None:
+        """A number that is fixed, one for all replicates or one for each: a buffer in float64."""
+        number = torch.as_tensor(value, dtype=torch.float64)
+        if not bool(valid(number).all()):
+            raise InputError(f"{name} {value}: expected {expected}")
+        shape = () if self.replicates is None else (self.replicates,)
+        self.register_buffer(name, number.expand(shape).clone(), persistent=False)
 
     @abstractmethod
     def expand_affine(self) -> tuple[Tensor, Tensor | None]:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from codesgc.decompositions.base import Decomposition, add_bias, nonzeros_per_node, stacked
 from codesgc.engine import CSR, Filter, Route, linear
-from codesgc.errors import InputError
 
 
 class PerOutput(Decomposition, name="per_output"):
@@ -51,14 +50,13 @@ class BoundedPerOutput(PerOutput, name="per_output_bounded"):
     Starts at beta = 1 and eta = min(1 / gamma', 1). gamma' (`gamma`) is a number, or one a replicate.
     """
 
+    bound: Tensor
+
     def __init__(
         self, in_channels: int, out_channels: int, order: int, *, gamma: float | Tensor = 1.0, **common: Any
     ) -> None:
         super().__init__(in_channels, out_channels, order, **common)
-        self.bound: Tensor
-        self.register_buffer("bound", torch.as_tensor(gamma, dtype=torch.float64).clone(), persistent=False)
-        if not bool((self.bound > 0).all()):
-            raise InputError(f"gamma {gamma}: expected a number > 0, the bound of the coefficients' growth")
+        self.setting("bound", gamma, lambda g: g > 0, "a number > 0 (option gamma), the factors' bound")
         self.add("eta", order)
 
     def initial(self, name: str) -> Tensor:

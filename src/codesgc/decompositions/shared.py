@@ -85,16 +85,15 @@ class SGC(Shared, name="sgc"):
 
 
 class Restart(Shared):
-    """Coefficients fixed by a restart probability `alpha`, one number or one a replicate."""
+    """Coefficients given by a restart probability `alpha`, one number or one a replicate."""
+
+    restart: Tensor
 
     def __init__(
         self, in_channels: int, out_channels: int, order: int, *, alpha: float | Tensor = 0.1, **common: Any
     ) -> None:
         super().__init__(in_channels, out_channels, order, **common)
-        self.restart: Tensor
-        self.register_buffer("restart", torch.as_tensor(alpha, dtype=torch.float64).clone(), persistent=False)
-        if not bool(((self.restart >= 0) & (self.restart <= 1)).all()):
-            raise InputError(f"alpha {alpha}: expected a restart probability from 0 to 1")
+        self.setting("restart", alpha, lambda a: (a >= 0) & (a <= 1), "a probability (option alpha) from 0 to 1")
 
 
 class S2GC(Restart, name="s2gc"):

@@ -1,16 +1,15 @@
-"""Dropout whose mask is a function of (replicate's seed, step, tensor, element) and of nothing else.
+"""Dropout whose mask is a function of (seed, step, element) and of nothing else.
 
 Sequential random numbers would tie a replicate's mask to its neighbours and to the thread count, and would have to be
 stored for the backward pass. Here element e of a tensor takes the 16-bit half (e mod 2) of the word
 
-    w(e // 2) = hash_32(e // 2; key),      key = mix_64(seed, step, tensor)
+    w(e // 2) = hash_32(e // 2; key),      key = mix_64(seed, step)
 
 and is dropped where that number is below 2^16 rate. So the rate is a multiple of 2^-16, kept values are scaled by
 exactly 1 / (1 - rate), and the backward pass recomputes the mask. Two elements a word, in memory order, is what a
-vector unit compares in one instruction.
+vector unit compares in one instruction. Every tensor of every replicate has a seed of its own, drawn with its parameters.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,10 +39,10 @@ def _mix64(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def stream_key(seed: Tensor, step: Tensor, tensor: int) -> Tensor:
-    """64-bit keys of the streams (seed, step, tensor), elementwise: int64 in, int64 out."""
+def stream_key(seed: Tensor, step: Tensor) -> Tensor:
+    """64-bit keys of the streams (seed, step), elementwise: int64 in, int64 out."""
     golden = _signed(0x9E3779B97F4A7C15, 64)
-    return _mix64(_mix64(_mix64(seed + golden) + step * golden) + (tensor + 1) * golden)
+    return _mix64(_mix64(seed + golden) + (step + 1) * golden)
 
 
 def _words(keys: Tensor, count: int) -> Tensor:
@@ -100,8 +99,8 @@ def dropout(x: Tensor, rate: Tensor | float, keys: Tensor, axes: int = 2) -> Ten
 class Dropout(nn.Module):
     """Dropout of one tensor of a model, a separate stream for every replicate.
 
-    `rate` is a number or a tensor with one rate a replicate; `tensor` distinguishes this place in the model from its
-    other dropouts. The seed is drawn in `reset_parameters`; each call in training mode is a step.
+    `rate` is a number or a tensor with one rate a replicate. The seed is drawn in `reset_parameters`; each call in
+    training mode is a step.
 
     >>> drop = Dropout(0.5); drop.reset_parameters(torch.Generator().manual_seed(0))
     >>> sorted(set(drop(torch.ones(50, 4)).flatten().tolist()))
@@ -112,23 +111,21 @@ class Dropout(nn.Module):
     step: Tensor
     rate: Tensor
 
-    def __init__(self, rate: float | Tensor = 0.0, *, tensor: int = 0, replicates: int | None = None) -> None:
+    def __init__(self, rate: float | Tensor = 0.0, *, replicates: int | None = None) -> None:
         super().__init__()
         shape = () if replicates is None else (replicates,)
         value = torch.as_tensor(rate, dtype=torch.float64)
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise InputError(f"dropout rate {rate}: expected numbers from 0 to 1")
-        self.tensor = tensor
         self.register_buffer("rate", value.expand(shape).clone(), persistent=False)
         self.register_buffer("seed", torch.zeros(shape, dtype=torch.int64))
         self.register_buffer("step", torch.zeros(shape, dtype=torch.int64))
         self.reset_parameters()
 
-    def reset_parameters(self, generator: torch.Generator | None = None, replicate: int | None = None) -> None:
-        """A new seed, and step 0; only of one replicate where it is given."""
-        where: Any = ... if replicate is None else replicate
-        self.seed[where] = torch.randint(2**62, self.seed[where].shape, generator=generator)
-        self.step[where] = 0
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """A new seed, and step 0."""
+        self.seed.copy_(torch.randint(2**62, self.seed.shape, generator=generator))
+        self.step.zero_()
 
     @property
     def active(self) -> bool:
@@ -139,16 +136,11 @@ class Dropout(nn.Module):
         """x (..., N, C), or a CSR of features, whose stored values alone are dropped."""
         if not self.active:
             return x
-        keys = stream_key(self.seed, self.step, self.tensor)
+        keys = stream_key(self.seed, self.step)
         self.step += 1
         if isinstance(x, CSR):
             return x.with_values(dropout(x.values, self.rate, keys, axes=1))
         return dropout(x, self.rate, keys)
-
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> "Dropout":
-        super()._apply(fn, recurse)
-        self.rate = self.rate.double()  # model.float() must not round the rates
-        return self
 
     def extra_repr(self) -> str:
         rates = self.rate.unique()

@@ -7,7 +7,7 @@ For a symmetric S with its spectrum in [-1, 1], and h, x, Y with the nodes as ro
     analyse(S, x, A)      Y = sum_k (T_k(S) x) A_k           the columns of x propagate
 
 The last two are the same function: `synthesise` is for results narrower than x, `analyse` for the opposite. Each is
-linear in its two arguments, and S is its own transpose, so both gradients are again sums over T_k(S) applied to dY
+linear in its two arguments, and S is its own transpose, so both gradients are again sums of T_k(S) applied to dY
 (or to x): one more sweep of the recurrence T_{k+1} = 2 S T_k - T_{k-1}, of which only two terms are ever kept. Memory is
 a few buffers of one term's size, whatever the order. Because each result is bilinear, the gradients' own gradients are
 the same functions once more, so that second derivatives work, too.

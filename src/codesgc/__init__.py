@@ -1,0 +1,82 @@
+"""codesgc: spectral graph convolutions as decompositions of one coefficient tensor.
+
+    Y = sum_k P_k(S) X W_k
+
+Everything here is a choice of a graph matrix S (`MATRICES`), a basis P_k (`BASES`), a factorisation of the coefficients
+W (`DECOMPOSITIONS`), and what stands around the convolution; `MODELS` names the choices that have been published.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from codesgc.bases import BASES, Basis
+    from codesgc.conv import SpectralConv
+    from codesgc.datasets import DATASETS, load_dataset
+    from codesgc.decompositions import DECOMPOSITIONS, Decomposition
+    from codesgc.errors import InputError
+    from codesgc.graph import Graph
+    from codesgc.matrices import MATRICES, Matrix, SymmetricMatrix
+    from codesgc.models import SpectralModel, build_model
+    from codesgc.training import Result, train
+    from codesgc.zoo import MODELS, Config, preset
+
+_HOME = {
+    "BASES": "bases",
+    "Basis": "bases",
+    "Config": "zoo",
+    "DATASETS": "datasets",
+    "DECOMPOSITIONS": "decompositions",
+    "Decomposition": "decompositions",
+    "Graph": "graph",
+    "InputError": "errors",
+    "MATRICES": "matrices",
+    "MODELS": "zoo",
+    "Matrix": "matrices",
+    "Result": "training",
+    "SpectralConv": "conv",
+    "SpectralModel": "models",
+    "SymmetricMatrix": "matrices",
+    "build_model": "models",
+    "load_dataset": "datasets",
+    "preset": "zoo",
+    "train": "training",
+}
+
+__all__ = [
+    "BASES",
+    "DATASETS",
+    "DECOMPOSITIONS",
+    "MATRICES",
+    "MODELS",
+    "Basis",
+    "Config",
+    "Decomposition",
+    "Graph",
+    "InputError",
+    "Matrix",
+    "Result",
+    "SpectralConv",
+    "SpectralModel",
+    "SymmetricMatrix",
+    "__version__",
+    "build_model",
+    "load_dataset",
+    "preset",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that starting up does not wait for torch."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'codesgc' has no attribute {name!r}")
+    value = getattr(import_module(f"codesgc.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

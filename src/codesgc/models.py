@@ -1,0 +1,175 @@
+"""Whole networks: linear, hybrid and multi-layer ones, for any decomposition, and the zoo by name."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from codesgc.bases import BASES
+from codesgc.conv import SpectralConv, signals
+from codesgc.decompositions import DECOMPOSITIONS
+from codesgc.engine import CSR, Dropout, Operator, linear
+from codesgc.errors import accepted_options, unknown
+from codesgc.graph import Graph
+from codesgc.zoo import Config, find_model
+
+_OURS = {"self", "in_channels", "out_channels", "order", "bias", "dropout", "replicates"}  # not options of a part
+
+
+class Encoder(nn.Module):
+    """X = ReLU(dropout(F) W + 1 b^T): features to the signals of a hybrid model."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, rate: float | Tensor = 0.0, *, replicates: int | None = None
+    ) -> None:
+        super().__init__()
+        leading = () if replicates is None else (replicates,)
+        self.W = nn.Parameter(torch.empty(*leading, in_channels, out_channels))
+        self.b_W = nn.Parameter(torch.empty(*leading, out_channels))
+        self.drop = Dropout(rate, replicates=replicates)
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Uniform in +-1/sqrt(in_channels)."""
+        bound = self.W.shape[-2] ** -0.5
+        with torch.no_grad():
+            for parameter in (self.W, self.b_W):
+                parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
+        self.drop.reset_parameters(generator)
+
+    def forward(self, features: Tensor | CSR) -> Tensor:
+        return linear(self.drop(features), self.W, self.b_W).relu()
+
+
+class SpectralModel(nn.Module):
+    """A stack of spectral convolutions as a `Config` describes it: features of the nodes in, one score a class out.
+
+        linear         conv(F)
+        hybrid         conv(ReLU(F W' + 1 b'^T))
+        multi-layer    conv(ReLU(conv(... F)))          `layers` convolutions
+
+    >>> model = build_model("H-CP", 4, 2, order=3, rank=5)
+    >>> model(torch.ones(3, 4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, config: Config, *, replicates: int | None = None) -> None:
+        super().__init__()
+        self.config, self.replicates, self.in_channels = config, replicates, in_channels
+        self.encoder: Encoder | None = None
+        widths = [in_channels, out_channels]
+        places: set[str] = set()
+        if config.architecture == "hybrid":
+            rate = _entry(config.dropout, "features", 0.0)
+            self.encoder = Encoder(in_channels, config.hidden, rate, replicates=replicates)
+            widths, places = [config.hidden, out_channels], {"features"}
+        elif config.architecture == "multi-layer":
+            widths = [in_channels, *[config.hidden] * (config.layers - 1), out_channels]
+        if config.decomposition not in DECOMPOSITIONS:
+            raise unknown("decomposition", config.decomposition, DECOMPOSITIONS)
+        if config.basis not in BASES:
+            raise unknown("basis", config.basis, BASES)
+        decomposition = DECOMPOSITIONS[config.decomposition]
+        basis_options, options = _sorted_options(config)
+        places |= set(decomposition.dropouts)
+        _check_names(f"dropout of {config.model}:", config.dropout, places)
+        self.convs = nn.ModuleList(
+            SpectralConv(
+                i,
+                j,
+                config.order,
+                basis=config.basis,
+                matrix=config.matrix,
+                decomposition=config.decomposition,
+                basis_options=basis_options,
+                bias=config.bias,
+                dropout={place: _entry(config.dropout, place, 0.0) for place in decomposition.dropouts},
+                replicates=replicates,
+                **options,
+            )
+            for i, j in zip(widths[:-1], widths[1:], strict=True)
+        )
+        for label, numbers in (("lr", config.lr), ("weight_decay", config.weight_decay)):
+            _check_names(f"{label} of {config.model}:", numbers, self.groups())
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters and the dropouts' seeds again."""
+        for module in ([] if self.encoder is None else [self.encoder]) + list(self.convs):
+            module.reset_parameters(generator)
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        """Parameters by the name under which `lr` and `weight_decay` know them: a factor with its bias, over all layers."""
+        groups: dict[str, list[nn.Parameter]] = {}
+        for conv in self.convs:
+            assert isinstance(conv, SpectralConv)
+            for group, names in conv.decomposition.groups.items():
+                groups.setdefault(group, []).extend(conv.decomposition.get_parameter(name) for name in names)
+            groups.setdefault("basis", []).extend(conv.basis.parameters())
+        if self.encoder is not None:
+            groups["encoder"] = list(self.encoder.parameters())
+        return {name: parameters for name, parameters in groups.items() if parameters}
+
+    def operator(self, graph: Graph, dtype: torch.dtype | None = None) -> Operator:
+        """The model's matrix of the graph, to be passed in place of the edges."""
+        first = self.convs[0]
+        assert isinstance(first, SpectralConv)
+        S: Operator = first.matrix(graph, dtype=dtype)
+        return S
+
+    def forward(
+        self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        """Features (..., N, I), dense or sparse, to scores (..., N, classes)."""
+        first, *rest = self.convs
+        S = first.matrix(edge_index, edge_weight, x.shape[-2], x.dtype)
+        x = x if self.encoder is None else self.encoder(signals(x, self.in_channels))
+        x = first(x, S)
+        for conv in rest:
+            x = conv(x.relu(), S)
+        return x
+
+    def extra_repr(self) -> str:
+        return repr(self.config)
+
+
+def _entry(numbers: Mapping[str, float], name: str, otherwise: float) -> float:
+    return numbers.get(name, numbers.get("default", otherwise))
+
+
+def _check_names(owner: str, given: Mapping[str, float], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known and name != "default":
+            raise unknown(owner, name, known)
+
+
+def _sorted_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are the basis's, and those that are the decomposition's."""
+    basis = accepted_options(BASES[config.basis]) - _OURS
+    decomposition = accepted_options(DECOMPOSITIONS[config.decomposition]) - _OURS
+    for name in config.options:
+        if name not in basis | decomposition:
+            known = basis | decomposition | {field.name for field in fields(config)} - {"model", "options"}
+            raise unknown(f"option of {config.model}:", name, known)
+    return (
+        {name: value for name, value in config.options.items() if name in basis},
+        {name: value for name, value in config.options.items() if name not in basis},
+    )
+
+
+def build_model(
+    name: str | Config, in_channels: int, out_channels: int, *, replicates: int | None = None, **changes: Any
+) -> SpectralModel:
+    """A model of the zoo by its name, or one of your own by its `Config`, with some choices changed.
+
+    `changes` are fields of `Config` or options of the model's basis and decomposition:
+    `build_model("L-CP", 1433, 7, order=5, rank=16, basis="chebyshev", dropout={"input": 0.5})`.
+    """
+    config = name if isinstance(name, Config) else find_model(name)
+    return SpectralModel(in_channels, out_channels, config.updated(changes), replicates=replicates)
+
+
+def rates(config: Config, group: str) -> tuple[float, float]:
+    """Learning rate and weight decay of a group of parameters."""
+    return _entry(config.lr, group, 0.01), _entry(config.weight_decay, group, 0.0)

@@ -1,0 +1,54 @@
+"""Random splits of the labelled nodes into 60 % training, 20 % validation and 20 % test (DESIGN of the protocol)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from codesgc.engine.dropout import stream_key
+from codesgc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices of the nodes of each part, sorted."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def _shuffled(items: Tensor, seed: int, stream: int) -> Tensor:
+    """A permutation that is a function of the seed alone, on any machine and with any version of torch."""
+    keys = stream_key(torch.full_like(items, seed), torch.arange(len(items)) + (stream << 40))
+    return items[torch.argsort(keys, stable=True)]
+
+
+def random_split(labels: Tensor, seed: int) -> Split:
+    """The split of the paper's protocol for one seed: class-balanced, not stratified.
+
+    Of every class, in random order, the first round(0.6 N / classes) nodes train (all of a class that has fewer); the
+    rest is shuffled, round(0.2 N) of it validate and the remainder tests. Unlabelled nodes (-1) are in no part.
+
+    >>> split = random_split(torch.tensor([0, 1] * 10), seed=0)
+    >>> len(split.train), len(split.val), len(split.test)
+    (12, 4, 4)
+    """
+    labels = labels.cpu()
+    total, classes = int((labels >= 0).sum()), int(labels.max()) + 1 if len(labels) else 0
+    each = round(0.6 * total / classes) if classes else 0
+    train, rest = [], []
+    for c in range(classes):
+        nodes = _shuffled((labels == c).nonzero()[:, 0], seed, c)
+        train.append(nodes[:each])
+        rest.append(nodes[each:])
+    others = _shuffled(torch.cat(rest), seed, classes) if rest else torch.zeros(0, dtype=torch.int64)
+    val = others[: round(0.2 * total)]
+    split = Split(*(torch.cat(part).sort().values for part in (train or [others], [val], [others[len(val) :]])))
+    for name, part in (("training", split.train), ("validation", split.val), ("test", split.test)):
+        if len(part) == 0:
+            raise InputError(
+                f"a split of {total} labelled nodes in {classes} classes leaves no {name} nodes: expected more labels; "
+                "give masks of your own"
+            )
+    return split
