@@ -131,11 +131,13 @@ class Matrix(nn.Module, ABC):
                 raise InputError(f"the operator has {edges.num_nodes} nodes: x has {num_nodes} rows; expected the same")
             return edges if dtype is None or edges.dtype == dtype else edges.to(dtype)
         if isinstance(edges, Graph):
-            edges, edge_weight, num_nodes = edges.edge_index, edges.edge_weight, edges.num_nodes
-        edges, edge_weight, num_nodes = check_edges(edges, edge_weight, num_nodes)
+            if num_nodes not in (None, edges.num_nodes):
+                raise InputError(f"the graph has {edges.num_nodes} nodes: x has {num_nodes} rows; expected the same")
+            num_nodes, edge_weight, edges = edges.num_nodes, edges.edge_weight, edges.edge_index
+        index, edge_weight, num_nodes = check_edges(edges, edge_weight, num_nodes)
         if edge_weight is not None and edge_weight.requires_grad:
             raise InputError("edge_weight requires grad: expected constants, as the graph is data; pass its .detach()")
-        scale, shift, t = self.affine(edges, None if edge_weight is None else edge_weight.double(), num_nodes)
+        scale, shift, t = self.affine(index, None if edge_weight is None else edge_weight.double(), num_nodes)
         return Operator(t.to(dtype or torch.get_default_dtype()), scale, shift, self.name)
 
     @abstractmethod

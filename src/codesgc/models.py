@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -89,21 +90,27 @@ class SpectralModel(nn.Module):
                 replicates=replicates,
                 **options,
             )
-            for i, j in zip(widths[:-1], widths[1:], strict=True)
+            for i, j in pairwise(widths)
         )
         for label, numbers in (("lr", config.lr), ("weight_decay", config.weight_decay)):
             _check_names(f"{label} of {config.model}:", numbers, self.groups())
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters and the dropouts' seeds again."""
-        for module in ([] if self.encoder is None else [self.encoder]) + list(self.convs):
-            module.reset_parameters(generator)
+        if self.encoder is not None:
+            self.encoder.reset_parameters(generator)
+        for conv in self.layers:
+            conv.reset_parameters(generator)
+
+    @property
+    def layers(self) -> list[SpectralConv]:
+        """The convolutions, in order."""
+        return [conv for conv in self.convs if isinstance(conv, SpectralConv)]
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by the name under which `lr` and `weight_decay` know them: a factor with its bias, over all layers."""
+        """Parameters by the name that `lr` and `weight_decay` know them by: a factor with its bias, over all layers."""
         groups: dict[str, list[nn.Parameter]] = {}
-        for conv in self.convs:
-            assert isinstance(conv, SpectralConv)
+        for conv in self.layers:
             for group, names in conv.decomposition.groups.items():
                 groups.setdefault(group, []).extend(conv.decomposition.get_parameter(name) for name in names)
             groups.setdefault("basis", []).extend(conv.basis.parameters())
@@ -113,22 +120,19 @@ class SpectralModel(nn.Module):
 
     def operator(self, graph: Graph, dtype: torch.dtype | None = None) -> Operator:
         """The model's matrix of the graph, to be passed in place of the edges."""
-        first = self.convs[0]
-        assert isinstance(first, SpectralConv)
-        S: Operator = first.matrix(graph, dtype=dtype)
+        S: Operator = self.layers[0].matrix(graph, dtype=dtype)
         return S
 
     def forward(
         self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None
     ) -> Tensor:
         """Features (..., N, I), dense or sparse, to scores (..., N, classes)."""
-        first, *rest = self.convs
+        first, *rest = self.layers
         S = first.matrix(edge_index, edge_weight, x.shape[-2], x.dtype)
-        x = x if self.encoder is None else self.encoder(signals(x, self.in_channels))
-        x = first(x, S)
+        h: Tensor = first(x if self.encoder is None else self.encoder(signals(x, self.in_channels)), S)
         for conv in rest:
-            x = conv(x.relu(), S)
-        return x
+            h = conv(h.relu(), S)
+        return h
 
     def extra_repr(self) -> str:
         return repr(self.config)

@@ -14,7 +14,7 @@ BASES: dict[str, type["Basis"]] = {}
 
 
 def chebyshev_nodes(order: int) -> tuple[Tensor, Tensor]:
-    """The K+1 nodes t_j = cos(pi (j + 1/2) / (K+1)), and the matrix that turns values there into Chebyshev coefficients.
+    """The K+1 nodes t_j = cos(pi (j + 1/2) / (K+1)), and the matrix from values there to Chebyshev coefficients.
 
     A polynomial of degree <= K with the values f(t_j) is sum_l c_l T_l with c = f C,
     C[j, l] = (2 - delta_l0) / (K+1) cos(l pi (j + 1/2) / (K+1)).

@@ -28,7 +28,7 @@ def positive(label: str, value: int) -> int:
 
 
 def stacked(bias: Tensor | None, weight: Tensor, axis: int = -2) -> Tensor:
-    """The weight with its bias as first row along `axis`, the coefficients of the constant signal; zeros without one."""
+    """The weight with its bias as first row along `axis`: the coefficients of the constant signal, or zeros."""
     row = torch.zeros_like(weight.narrow(axis, 0, 1)) if bias is None else bias.unsqueeze(axis)
     return torch.cat([row, weight], axis)
 
@@ -46,9 +46,9 @@ def grouped(x: Tensor | CSR) -> Tensor | CSR:
 class Decomposition(nn.Module, ABC):
     """A factorisation of W (I, J, K+1) in Y = sum_k P_k(S) X W_k (equation 6).
 
-    A subclass names its factors with `add`, defines W by `expand`, and lists its `routes`: the first is the algorithm as
-    the paper writes it, with a place for every dropout; the others compute the same numbers in another order. The
-    forward pass takes the cheapest (`codesgc.engine.planner`).
+    A subclass names its factors with `add`, defines W by `expand_affine`, and lists its `routes`: the first is the
+    algorithm as the paper writes it, with a place for every dropout; the others compute the same numbers in another
+    order. The forward pass takes the cheapest (`codesgc.engine.planner`).
 
     A bias b before the propagation is the coefficient of one more input signal, the constant 1; `expand_affine` gives W
     with that row on top, (I+1, J, K+1), and the bias after the propagation. Factors may have a leading replicate axis.
@@ -182,7 +182,7 @@ class Decomposition(nn.Module, ABC):
     @property
     def masked(self) -> bool:
         """Whether a dropout between the factors is active."""
-        return any(drop.active for key, drop in self.drop.items() if key != "input")  # type: ignore[union-attr]
+        return any(isinstance(drop, Dropout) and drop.active for key, drop in self.drop.items() if key != "input")
 
     def all_routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         """Every order of computation that this basis admits."""
@@ -190,8 +190,8 @@ class Decomposition(nn.Module, ABC):
             return self.routes(x, op) + self.expanded_routes(x, op)
         if self.constant_signal or self.masked:
             raise InputError(
-                f"decomposition {self.name!r} with a basis of its own for every input channel: expected nothing between "
-                "the signals and the propagation; pass bias=False and no inner dropout, or take decomposition "
+                f"decomposition {self.name!r} with a basis of its own for every input channel: expected nothing "
+                "between the signals and the propagation; pass bias=False and no inner dropout, or take decomposition "
                 "'per_input' or 'full'"
             )
         return self.expanded_routes(x, op)

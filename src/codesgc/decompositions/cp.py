@@ -16,6 +16,11 @@ class CP(Decomposition, name="cp"):
     """
 
     dropouts = ("input", "C", "Z")
+    C: Tensor  # (..., I, R)
+    M: Tensor  # (..., K+1, R)
+    P: Tensor  # (..., J, R)
+    b_C: Tensor | None
+    b_P: Tensor | None
 
     def __init__(self, in_channels: int, out_channels: int, order: int, *, rank: int = 32, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)

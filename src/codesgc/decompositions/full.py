@@ -14,6 +14,9 @@ class Full(Decomposition, name="full"):
     ChebNet stores w as K+1 matrices I x J; so do we, as `W` (K+1, I, J).
     """
 
+    W: Tensor  # (..., K+1, I, J)
+    b_W: Tensor | None
+
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)
         self.add("W", order + 1, in_channels, out_channels, fan_in=in_channels)

@@ -16,6 +16,9 @@ class PerOutput(Decomposition, name="per_output"):
     """
 
     dropouts = ("input", "W")
+    W: Tensor  # (..., I, J)
+    b_W: Tensor | None
+    beta: Tensor  # (..., K+1, J)
 
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)
@@ -51,6 +54,7 @@ class BoundedPerOutput(PerOutput, name="per_output_bounded"):
     """
 
     bound: Tensor
+    eta: Tensor  # (..., K)
 
     def __init__(
         self, in_channels: int, out_channels: int, order: int, *, gamma: float | Tensor = 1.0, **common: Any
@@ -74,11 +78,14 @@ class PerInput(Decomposition, name="per_input"):
 
         Z = dropout_Z(sum_k P_k(S) X diag(alpha_k)),   Y = Z W + 1 b^T
 
-    The signals themselves propagate, so a basis may have its own polynomials for each of them. Starts at the filter P_0.
+    The signals themselves propagate, so a basis may have its own polynomials for each. Starts at the filter P_0.
     """
 
     dropouts = ("input", "Z")
     per_channel = True
+    alpha: Tensor  # (..., K+1, I)
+    W: Tensor  # (..., I, J)
+    b_W: Tensor | None
 
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)

@@ -21,6 +21,8 @@ class Shared(Decomposition):
     """
 
     dropouts = ("input", "W")
+    W: Tensor  # (..., I, J)
+    b_W: Tensor | None
     late_bias: ClassVar[bool] = False
 
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
@@ -127,6 +129,8 @@ def personalised_pagerank(restart: Tensor, order: int) -> Tensor:
 class GPR(Restart, name="gpr"):
     """alpha_k learned, starting at the coefficients of APPNP (GPR-GNN)."""
 
+    alpha_k: Tensor
+
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)
         self.add("alpha_k", order + 1, group="alpha")
@@ -141,6 +145,8 @@ class GPR(Restart, name="gpr"):
 class Nonnegative(Shared, name="nonnegative"):
     """alpha_k = max(theta_k, 0), starting at 1 (BernNet): in the Bernstein basis the filter is nonnegative."""
 
+    theta: Tensor
+
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)
         self.add("theta", order + 1, group="alpha")
@@ -154,6 +160,8 @@ class Interpolated(Shared, name="interpolated"):
 
     In the Chebyshev basis gamma_l is the filter's value at x_l; it starts at 1, the filter that changes nothing.
     """
+
+    gamma: Tensor
 
     def __init__(self, in_channels: int, out_channels: int, order: int, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)

@@ -21,8 +21,15 @@ class Tucker(Decomposition, name="tucker"):
     identity is left out, with its bias and its dropout (without P, Z is the result).
     """
 
-    dropouts = ("input", "C", "G", "Z")
+    dropouts: ClassVar[tuple[str, ...]] = ("input", "C", "G", "Z")
     identities: ClassVar[str] = ""
+    C: Tensor | None  # (..., I, P)
+    G: Tensor  # (..., P, Q, R)
+    M: Tensor | None  # (..., K+1, R)
+    P: Tensor | None  # (..., J, Q)
+    b_C: Tensor | None
+    b_G: Tensor | None
+    b_P: Tensor | None
 
     def __init__(
         self,
@@ -105,7 +112,7 @@ class Tucker(Decomposition, name="tucker"):
         def input_() -> Tensor:
             t = with_ones(signals())
             assert isinstance(t, Tensor)
-            return result(op.analyse(grouped(t), self.core().movedim(-1, -3))[..., 0, :])
+            return result(op.analyse(t[..., None, :], self.core().movedim(-1, -3))[..., 0, :])
 
         def output() -> Tensor:
             A = self.core() if self.P is None else torch.einsum("...jq,...pqk->...pjk", self.P, self.core())

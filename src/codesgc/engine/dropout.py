@@ -7,7 +7,7 @@ stored for the backward pass. Here element e of a tensor takes the 16-bit half (
 
 and is dropped where that number is below 2^16 rate. So the rate is a multiple of 2^-16, kept values are scaled by
 exactly 1 / (1 - rate), and the backward pass recomputes the mask. Two elements a word, in memory order, is what a
-vector unit compares in one instruction. Every tensor of every replicate has a seed of its own, drawn with its parameters.
+vector unit compares in one instruction. Every tensor of every replicate has its own seed, drawn with the parameters.
 """
 
 from typing import Any

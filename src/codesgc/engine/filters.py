@@ -8,9 +8,9 @@ For a symmetric S with its spectrum in [-1, 1], and h, x, Y with the nodes as ro
 
 The last two are the same function: `synthesise` is for results narrower than x, `analyse` for the opposite. Each is
 linear in its two arguments, and S is its own transpose, so both gradients are again sums of T_k(S) applied to dY
-(or to x): one more sweep of the recurrence T_{k+1} = 2 S T_k - T_{k-1}, of which only two terms are ever kept. Memory is
-a few buffers of one term's size, whatever the order. Because each result is bilinear, the gradients' own gradients are
-the same functions once more, so that second derivatives work, too.
+(or to x): one more sweep of the recurrence T_{k+1} = 2 S T_k - T_{k-1}, of which only two terms are ever kept. Memory
+is a few buffers of one term's size, whatever the order. Because each result is bilinear, the gradients' own gradients
+are the same functions once more, so that second derivatives work, too.
 
 Shapes: S has N rows; h (..., N, C) and m (..., K+1, C); x (..., N, Q, I) and A (..., K+1, I, J) give Y (..., N, Q, J),
 where the middle axis Q is a batch of signals that share the coefficients. x may also be a CSR of features (N, I), then
@@ -141,8 +141,8 @@ def _bilinear(forward: Forward, backward: Backward) -> Callable[[CSR, Signals, T
             # with L(dy, x, a) = <dy, Y(x, a)>, the gradients' gradients are those of L(dy, gx, a) + L(dy, x, ga)
             S, (gx, ga), (dy, a, *dense) = ctx.S, grads, ctx.saved_tensors
             x = ctx.sparse if ctx.sparse is not None else dense[0]
-            by_x = None if gx is None else function(S, gx, a)
-            by_a = None if ga is None else function(S, x, ga)
+            by_x = None if gx is None else product(S, gx, a)
+            by_a = None if ga is None else product(S, x, ga)
             ddy = by_a if by_x is None else by_x if by_a is None else by_x + by_a
             dx = None if ga is None or ctx.sparse is not None else Gradients.apply(dy, x, ga, S, (True, False))[0]
             da = None if gx is None else Gradients.apply(dy, gx, a, S, (False, True))[1]
@@ -161,11 +161,11 @@ def _bilinear(forward: Forward, backward: Backward) -> Callable[[CSR, Signals, T
             x = ctx.sparse if ctx.sparse is not None else dense[0]
             return *Gradients.apply(grads[0], x, a, ctx.S, ctx.needs_input_grad[:2]), None
 
-    def function(S: CSR, x: Signals, a: Tensor) -> Tensor:
+    def product(S: CSR, x: Signals, a: Tensor) -> Tensor:
         out: Tensor = Product.apply(x, a, S)
         return out
 
-    return function
+    return product
 
 
 _diagonal = _bilinear(_filter, _filter_backward)
@@ -186,14 +186,14 @@ def filter(S: CSR, h: Tensor, m: Tensor) -> Tensor:
     return _diagonal(S, _flat(h, batch, 2).contiguous(), _flat(m, batch, 2)).reshape(*batch, *h.shape[-2:])
 
 
-def _mixed(product: Callable[[CSR, Signals, Tensor], Tensor], S: CSR, x: Signals, a: Tensor) -> Tensor:
+def _mixed(side: Callable[[CSR, Signals, Tensor], Tensor], S: CSR, x: Signals, a: Tensor) -> Tensor:
     if isinstance(x, CSR):
         batch = torch.broadcast_shapes(x.values.shape[:-1], a.shape[:-3])
         x = x.with_values(_flat(x.values, batch, 1)) if x.values.dim() > 1 else x
-        out = product(S, x, _flat(a, batch, 3))
+        out = side(S, x, _flat(a, batch, 3))
         return out.reshape(*batch, *out.shape[1:])
     batch = torch.broadcast_shapes(x.shape[:-3], a.shape[:-3])
-    out = product(S, _flat(x, batch, 3).contiguous(), _flat(a, batch, 3))
+    out = side(S, _flat(x, batch, 3).contiguous(), _flat(a, batch, 3))
     return out.reshape(*batch, *out.shape[1:])
 
 

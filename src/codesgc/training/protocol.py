@@ -134,8 +134,8 @@ def train(
     if population < 1:
         raise InputError(f"population {population}: expected a whole number >= 1")
     check_trainable(graph)
-    assert graph.y is not None
     graph = graph.row_normalised()
+    assert graph.y is not None
     first = PROTOCOLS[protocol] + seed
     jobs = [Job(config, s, random_split(graph.y, s)) for s in range(first, first + runs)]
     done: list[Run] = []
