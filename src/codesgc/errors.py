@@ -28,9 +28,11 @@ def accepted_options(cls: type) -> set[str]:
     """Names of the keyword arguments of a class, those its constructor hands on to its parents' included."""
     names: set[str] = set()
     for parent in cls.__mro__:
-        parameters = inspect.signature(parent.__init__).parameters.values() if "__init__" in vars(parent) else ()
+        if "__init__" not in vars(parent):
+            continue
+        parameters = inspect.signature(vars(parent)["__init__"]).parameters.values()
         names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        if parameters and not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        if not any(p.kind == p.VAR_KEYWORD for p in parameters):
             break
     return names - {"self"}
 

@@ -17,8 +17,8 @@ class Jacobi(Basis, name="jacobi"):
 
     a and b are numbers >= -1 with a + b > -2, or tensors with one value a replicate. a = b = 0 is Legendre.
 
-    >>> Jacobi(a=1.0, b=0.5).evaluate(torch.tensor([0.5]), order=2).flatten().tolist()
-    [1.0, 1.125, 0.9140625]
+    >>> Jacobi(a=2.0, b=1.0).evaluate(torch.tensor([0.5], dtype=torch.float64), order=2).flatten().tolist()
+    [1.0, 1.75, 1.3125]
     """
 
     a: Tensor

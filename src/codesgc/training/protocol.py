@@ -121,7 +121,7 @@ def train(
         keep_models: put the trained models, at their best epochs, into `result.models`.
         progress: called after each epoch with the finished and the active runs.
 
-    >>> graph = Graph([[i, i + 1] for i in range(29)], x=torch.eye(30), y=[0, 1] * 15, to_undirected=True)
+    >>> graph = Graph([range(29), range(1, 30)], x=torch.eye(30), y=[0, 1] * 15, to_undirected=True)
     >>> result = train(graph, Config(epochs=5), runs=2)
     >>> [run.epochs for run in result.runs]
     [5, 5]

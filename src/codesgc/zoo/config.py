@@ -1,7 +1,6 @@
 """One model and how it is trained, as data."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from codesgc.errors import InputError, unknown
 
 ARCHITECTURES = ("linear", "hybrid", "multi-layer")
 Numbers = Mapping[str, float]
+Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Config:
     hidden: int = 64
     layers: int = 2
     bias: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
     dropout: Numbers = field(default_factory=dict)
     lr: Numbers = field(default_factory=lambda: {"default": 0.01})
     weight_decay: Numbers = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Config:
             name, _, entry = key.partition(".")
             if name not in _KINDS:
                 name, entry = "options", key
-            if entry and _KINDS[name] in (Mapping, Numbers):
+            if entry and _KINDS[name] in (Options, Numbers):
                 fields[name] = {**fields.get(name, getattr(self, name)), entry: value}
             elif entry:
                 raise InputError(f"{key!r}: {name!r} has no entries; expected {name}=VALUE")
-            elif _KINDS[name] is Numbers and not isinstance(value, Mapping):
+            elif _KINDS[name] == Numbers and not isinstance(value, Mapping):
                 fields[name] = {"default": value}
             else:
                 fields[name] = value
@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
     """The value as the field's type, or an error that names it."""
-    if kind is Numbers:
+    if kind == Numbers:
         if not isinstance(value, Mapping):
             raise InputError(f"{name} {value!r}: expected a mapping of names to numbers")
         return {key: _checked(f"{name}.{key}", number, float) for key, number in value.items()}
@@ -116,8 +116,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return value
     if kind is str and isinstance(value, str):
         return value
-    if isinstance(value, Mapping) and kind not in (float, int, bool, str):
-        json.dumps(dict(value))
+    if kind == Options and isinstance(value, Mapping):
         return dict(value)
     wanted = {float: "a number", int: "a whole number", bool: "true or false", str: "a name"}.get(kind, "a mapping")
     raise InputError(f"{name} {value!r}: expected {wanted}")
