@@ -146,6 +146,11 @@ def test_weights_that_differ_by_rounding_become_one_weight():
     assert graph.edge_weight[0] == graph.edge_weight[1] == a / 2 + b / 2
 
 
+def test_weights_are_stored_as_float32_or_float64():
+    for given, stored in [(torch.float16, torch.float32), (torch.int8, torch.float32), (torch.float64, torch.float64)]:
+        assert Graph(PAIR, edge_weight=torch.full((2,), 2, dtype=given)).edge_weight.dtype == stored
+
+
 def test_sums_of_duplicates_do_not_depend_on_their_order():
     weight = torch.tensor([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], dtype=torch.float64)
     graph = Graph([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]], edge_weight=weight, duplicates="sum")
@@ -286,6 +291,10 @@ def test_graphs_are_equal_if_what_they_hold_is(change, equal):
     base = {"edge_index": PAIR, "x": [[1.0, 0.0], [0.0, 1.0]], "y": [0, 1]}
     assert (Graph(**(base | change)) == Graph(**base)) is equal
     assert Graph(**base) != "a graph"
+
+
+def test_an_isolated_node_more_makes_another_graph():
+    assert Graph(PAIR, num_nodes=3) != Graph(PAIR)
 
 
 def test_repr_tells_what_the_graph_holds():
@@ -492,6 +501,8 @@ def test_check_edges_neither_sorts_nor_merges():
 def test_check_edges_raises_as_the_graph_does():
     with pytest.raises(InputError, match=r"edge_index has shape \(1, 2\)"):
         check_edges([[0, 1]])
+    with pytest.raises(InputError, match=r"edge_weight is on meta and edge_index on cpu"):
+        check_edges(PAIR, torch.ones(2, device="meta"))
     with pytest.raises(InputError, match=r"the graph has no nodes"):
         check_edges([[], []])
 
@@ -515,9 +526,12 @@ def test_scipy_adjacency_gives_the_graph_back(graph):
 
 def test_scipy_entries_stored_twice_add_up():
     twice = sp.coo_array(([1.0, 2.0, 3.0], ([0, 0, 1], [1, 1, 0])), shape=(3, 3))
-    graph = Graph.from_scipy(twice)
-    assert edges_of(graph) == {(0, 1): 3.0, (1, 0): 3.0}
-    assert graph.num_isolated == 1
+    as_csr = sp.csr_array(([1.0, 2.0, 3.0], [1, 1, 0], [0, 2, 3, 3]), shape=(3, 3))
+    for adjacency in (twice, as_csr):
+        graph = Graph.from_scipy(adjacency)
+        assert edges_of(graph) == {(0, 1): 3.0, (1, 0): 3.0}
+        assert graph.num_isolated == 1
+    assert as_csr.nnz == 3, "the matrix given must not change"
 
 
 def test_adjacency_of_ones_is_unweighted():
@@ -604,10 +618,9 @@ def test_pyg_data_gives_edges_weights_features_and_labels(pyg):
 
 
 def test_pyg_edge_index_subclass_and_isolated_nodes(pyg):
-    data = pyg.data.Data(edge_index=pyg.EdgeIndex(torch.tensor(PAIR)), num_nodes=5)
-    graph = Graph.from_pyg(data)
-    assert type(graph.edge_index) is torch.Tensor
-    assert graph == Graph(PAIR, num_nodes=5)
+    edges = pyg.EdgeIndex(torch.tensor(PAIR))
+    assert Graph.from_pyg(pyg.data.Data(edge_index=edges, num_nodes=5)) == Graph(PAIR, num_nodes=5)
+    assert type(check_edges(edges)[0]) is torch.Tensor
 
 
 def test_pyg_without_edges_says_what_is_there(pyg):

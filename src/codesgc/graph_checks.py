@@ -330,7 +330,7 @@ def _as_tensor(value: object, name: str) -> Tensor:
         raise TypeError(f"{name} is {type(value).__name__}: expected a tensor, a NumPy array or nested lists")
     try:
         array = np.asarray(value)
-        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
+        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(
             f"{name} is no array of numbers ({error}): expected rows of equal length; pass a tensor"

@@ -53,15 +53,13 @@ def networkx_arguments(g: Any, weight: str | None) -> Arguments:
     if not (hasattr(g, "is_directed") and hasattr(g, "nodes") and hasattr(g, "edges")):
         raise TypeError(f"g is {type(g).__name__}: expected a networkx graph; pass networkx.Graph(edges)")
     number = {node: k for k, node in enumerate(g.nodes)}
-    pairs = [(number[u], number[v]) for u, v in g.edges()]
-    given = [None] * len(pairs) if weight is None else [w for _, _, w in g.edges(data=weight)]
-    columns = list(zip(pairs, given, strict=True))
+    columns = [(number[u], number[v], w) for u, v, w in g.edges(data=weight)]  # w is None where there is no weight
     if not g.is_directed():
-        columns += [((v, u), w) for (u, v), w in columns if u != v]
-    weighted = any(w is not None for w in given)
+        columns += [(j, i, w) for i, j, w in columns if i != j]
+    weighted = any(w is not None for _, _, w in columns)
     return {
-        "edge_index": np.array([pair for pair, _ in columns], dtype=np.int64).reshape(-1, 2).T,
-        "edge_weight": [1.0 if w is None else w for _, w in columns] if weighted else None,
+        "edge_index": np.array([(i, j) for i, j, _ in columns], dtype=np.int64).reshape(-1, 2).T,
+        "edge_weight": [1.0 if w is None else w for _, _, w in columns] if weighted else None,
         "num_nodes": len(number),
     }
 
@@ -181,7 +179,7 @@ def _sparse_features(file: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
         raise InputError(f"{file} lacks {_names(missing)}: expected all of {_names(X_PARTS)} for sparse features")
     indptr, indices, values, shape = (arrays[key] for key in X_PARTS)
     try:
-        return check_scipy(sparse.csr_array((values, indices, indptr), shape=tuple(shape.tolist())), "x")
+        return check_scipy(sparse.csr_array((values, indices, indptr), shape=tuple(shape)), "x")
     except (ValueError, TypeError) as error:
         raise InputError(f"{file}: {_names(X_PARTS)} do not form a CSR matrix ({error}); save it again") from error
 

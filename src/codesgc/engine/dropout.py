@@ -29,7 +29,7 @@ def _signed(constant: int, bits: int) -> int:
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift to the right."""
     width = torch.iinfo(x.dtype).bits
-    return (x >> bits) & ((1 << (width - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (width - bits)) - 1)
 
 
 def _mix64(x: Tensor) -> Tensor:
@@ -48,17 +48,17 @@ def stream_key(seed: Tensor, step: Tensor) -> Tensor:
 def _words(keys: Tensor, count: int) -> Tensor:
     """w(0), ..., w(count - 1) of each stream, int32 (..., count): a bijection of 32-bit words keyed twice."""
     low, high = keys.to(torch.int32)[..., None], _shift(keys, 32).to(torch.int32)[..., None]
-    x = torch.arange(count, dtype=torch.int64, device=keys.device).to(torch.int32) * _signed(0x9E3779B9, 32) + low
-    x = (x ^ _shift(x, 17)) * _signed(0xED5AD4BB, 32)
-    x = (x ^ _shift(x, 11) ^ high) * _signed(0xAC4C1B51, 32)
-    x = (x ^ _shift(x, 15)) * _signed(0x31848BAB, 32)
-    return x ^ _shift(x, 14)
+    x = torch.arange(count, dtype=torch.int32, device=keys.device) * _signed(0x9E3779B9, 32) + low
+    x.bitwise_xor_(_shift(x, 17)).mul_(_signed(0xED5AD4BB, 32))
+    x.bitwise_xor_(_shift(x, 11)).bitwise_xor_(high).mul_(_signed(0xAC4C1B51, 32))
+    x.bitwise_xor_(_shift(x, 15)).mul_(_signed(0x31848BAB, 32))
+    return x.bitwise_xor_(_shift(x, 14))
 
 
 def keep_mask(keys: Tensor, rate: Tensor | float, count: int) -> Tensor:
     """Which of `count` elements stay, bool (..., count), for keys (...) and rates that broadcast with them."""
-    if count > 1 << 33:
-        raise InputError(f"dropout on {count} elements: expected at most 2^33 a replicate; split the tensor")
+    if count > 1 << 32:
+        raise InputError(f"dropout on {count} elements: expected at most 2^32 a replicate; split the tensor")
     threshold = (torch.as_tensor(rate, dtype=torch.float64, device=keys.device) * _LEVELS).round().to(torch.int32)
     centred = (_words(keys, (count + 1) // 2) ^ _signed(0x80008000, 32)).view(
         torch.int16

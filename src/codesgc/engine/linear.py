@@ -53,16 +53,4 @@ def propagate(S: CSR, h: Tensor) -> Tensor:
 
 def with_ones(x: Tensor | CSR) -> Tensor | CSR:
     """x with a first column of ones: a bias before the propagation is the coefficient of this constant signal."""
-    if isinstance(x, Tensor):
-        return torch.cat([x.new_ones(*x.shape[:-1], 1), x], dim=-1)
-    rows, columns = x.shape
-    steps = torch.arange(rows + 1, device=x.device, dtype=x.indptr.dtype)
-    indptr = x.indptr + steps
-    first = indptr[:-1].long()
-    own = torch.ones(x.nnz + rows, dtype=torch.bool, device=x.device)
-    own[first] = False
-    indices = x.indices.new_zeros(x.nnz + rows)
-    indices[own] = x.indices + 1
-    values = x.values.new_ones(*x.values.shape[:-1], x.nnz + rows)
-    values[..., own] = x.values
-    return CSR(indptr, indices, values, (rows, columns + 1))
+    return x.with_ones if isinstance(x, CSR) else torch.cat([x.new_ones(*x.shape[:-1], 1), x], dim=-1)

@@ -76,6 +76,19 @@ class CSR:
         return CSR(indptr, indices, self.values[..., order], (self.shape[1], self.shape[0]))
 
     @cached_property
+    def with_ones(self) -> "CSR":
+        """The matrix (1, X) with one more column, of ones, in front."""
+        rows, columns = self.shape
+        indptr = self.indptr + torch.arange(rows + 1, device=self.device, dtype=self.indptr.dtype)
+        own = torch.ones(self.nnz + rows, dtype=torch.bool, device=self.device)
+        own[indptr[:-1].long()] = False
+        indices = self.indices.new_zeros(self.nnz + rows)
+        indices[own] = self.indices + 1
+        values = self.values.new_ones(*self._batch, self.nnz + rows)
+        values[..., own] = self.values
+        return CSR(indptr, indices, values, (rows, columns + 1))
+
+    @cached_property
     def matrices(self) -> list[Tensor]:
         """One torch CSR tensor for each replicate's values."""
         flat = self.values.reshape(-1, self.nnz) if self.nnz else self.values.new_zeros(self._batch.numel(), 0)
