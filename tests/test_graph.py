@@ -1,6 +1,7 @@
 """Graph: its canonical form against a dictionary of edges, its errors, and its way in and out of other formats."""
 
 import copy
+import pickle
 import tempfile
 import warnings
 from pathlib import Path
@@ -147,8 +148,9 @@ def test_weights_that_differ_by_rounding_become_one_weight():
 
 
 def test_weights_are_stored_as_float32_or_float64():
-    for given, stored in [(torch.float16, torch.float32), (torch.int8, torch.float32), (torch.float64, torch.float64)]:
-        assert Graph(PAIR, edge_weight=torch.full((2,), 2, dtype=given)).edge_weight.dtype == stored
+    for dtype in (torch.int8, torch.float16, torch.float32):
+        assert Graph(PAIR, edge_weight=torch.full((2,), 2, dtype=dtype)).edge_weight.dtype == torch.float32
+    assert Graph(PAIR, edge_weight=np.ones(2)).edge_weight.dtype == torch.float64
 
 
 def test_sums_of_duplicates_do_not_depend_on_their_order():
@@ -243,6 +245,17 @@ def test_graph_shares_no_memory_with_what_it_was_made_from():
     for tensor in (edges, x, y, weight):
         tensor.zero_()
     assert graph == before
+
+
+@pytest.mark.parametrize("x", [np.eye(2), sp.csr_array(np.eye(2))], ids=["dense", "sparse"])
+def test_copies_are_equal_and_apart(x):
+    graph = Graph(PAIR, x=x, y=[0, 1], edge_weight=[2, 2], name="pair")
+    again = copy.deepcopy(graph)
+    assert pickle.loads(pickle.dumps(graph)) == again == graph
+    assert again.name == "pair"
+    again.y.zero_()
+    again.edge_weight.zero_()
+    assert (graph.y.tolist(), graph.edge_weight.tolist()) == ([0, 1], [2.0, 2.0])
 
 
 def test_read_only_arrays_are_accepted():
@@ -360,6 +373,11 @@ ERRORS = {
         PAIR,
         {"edge_weight": [INF, INF]},
         r"edge_weight holds 2 values that are NaN or infinite, first inf",
+    ),
+    "weight overflows as a sum": (
+        [[0, 0], [0, 0]],
+        {"edge_weight": [3e38, 3e38], "duplicates": "sum"},
+        r"edge_weight holds 1 value that is NaN or infinite.*those of duplicates add up",
     ),
     "weight complex": (PAIR, {"edge_weight": [1j, 1j]}, r"edge_weight has dtype torch.complex128: expected real"),
     "weight elsewhere": (

@@ -160,6 +160,9 @@ class Graph:
     def __hash__(self) -> int:
         return hash((self.num_nodes, self.edge_index.size(1)))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
+        return self._with()  # torch does not deep-copy CSR tensors
+
     # --- new graphs and tensors made from it
 
     def dense_features(self) -> Tensor:

@@ -145,7 +145,9 @@ def merge_edges(
         # Added in float64 and rounded once. Opposite directions may still add up in a different order: symmetric
         # evens that out.
         total = torch.zeros(merged.size(1), dtype=torch.float64, device=edges.device)
-        return merged, total.index_add(0, groups, weight.double()).to(weight.dtype)
+        total = total.index_add(0, groups, weight.double()).to(weight.dtype)
+        _check_finite(total, "edge_weight", "scale the weights down: those of duplicates add up to more than the dtype")
+        return merged, total
     return merged, None if weight is None else weight[first]
 
 

@@ -1,11 +1,10 @@
-"""Random splits of the labelled nodes into 60 % training, 20 % validation and 20 % test (DESIGN of the protocol)."""
+"""Random splits of the labelled nodes: 60 % training, 20 % validation, 20 % test."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from codesgc.engine.dropout import stream_key
 from codesgc.errors import InputError
 
 
@@ -18,37 +17,38 @@ class Split:
     test: Tensor
 
 
-def _shuffled(items: Tensor, seed: int, stream: int) -> Tensor:
-    """A permutation that is a function of the seed alone, on any machine and with any version of torch."""
-    keys = stream_key(torch.full_like(items, seed), torch.arange(len(items)) + (stream << 40))
-    return items[torch.argsort(keys, stable=True)]
+def _shuffled(items: Tensor, generator: torch.Generator) -> Tensor:
+    return items[torch.randperm(len(items), generator=generator)]
 
 
 def random_split(labels: Tensor, seed: int) -> Split:
     """The split of the paper's protocol for one seed: class-balanced, not stratified.
 
     Of every class, in random order, the first round(0.6 N / classes) nodes train (all of a class that has fewer); the
-    rest is shuffled, round(0.2 N) of it validate and the remainder tests. Unlabelled nodes (-1) are in no part.
+    rest is shuffled, round(0.2 N) of it validate and the remainder tests. Unlabelled nodes (-1) are in no part. The
+    permutations are torch's on the CPU from this seed, class by class and then the rest: the splits are those that the
+    published code draws there.
 
     >>> split = random_split(torch.tensor([0, 1] * 10), seed=0)
     >>> len(split.train), len(split.val), len(split.test)
     (12, 4, 4)
     """
+    generator = torch.Generator().manual_seed(seed)
     labels = labels.cpu()
     total, classes = int((labels >= 0).sum()), int(labels.max()) + 1 if len(labels) else 0
     each = round(0.6 * total / classes) if classes else 0
     train, rest = [], []
     for c in range(classes):
-        nodes = _shuffled((labels == c).nonzero()[:, 0], seed, c)
+        nodes = _shuffled((labels == c).nonzero()[:, 0], generator)
         train.append(nodes[:each])
         rest.append(nodes[each:])
-    others = _shuffled(torch.cat(rest), seed, classes) if rest else torch.zeros(0, dtype=torch.int64)
+    others = _shuffled(torch.cat(rest), generator) if rest else torch.zeros(0, dtype=torch.int64)
     val = others[: round(0.2 * total)]
     split = Split(*(torch.cat(part).sort().values for part in (train or [others], [val], [others[len(val) :]])))
     for name, part in (("training", split.train), ("validation", split.val), ("test", split.test)):
         if len(part) == 0:
             raise InputError(
                 f"a split of {total} labelled nodes in {classes} classes leaves no {name} nodes: expected more labels; "
-                "give masks of your own"
+                "label more nodes"
             )
     return split
