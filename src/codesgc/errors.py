@@ -24,7 +24,7 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
     return InputError(f"{kind} {given!r} is unknown: expected one of {', '.join(names)}{hint}")
 
 
-def accepted_options(cls: type) -> set[str]:
+def _accepted_options(cls: type) -> set[str]:
     """Names of the keyword arguments of a class, those its constructor hands on to its parents' included."""
     names: set[str] = set()
     for parent in cls.__mro__:
@@ -39,7 +39,7 @@ def accepted_options(cls: type) -> set[str]:
 
 def check_options(owner: str, cls: type, options: Iterable[str], reserved: Collection[str] = ()) -> None:
     """An error for an option that the class has no parameter for, or that is not the user's to set."""
-    accepted = accepted_options(cls) - set(reserved)
+    accepted = _accepted_options(cls) - set(reserved)
     for option in options:
         if option not in accepted:
             raise unknown(f"option of {owner}:", option, accepted)

@@ -1,22 +1,17 @@
 """Whole networks: linear, hybrid and multi-layer ones, for any decomposition, and the zoo by name."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from codesgc.bases import BASES
 from codesgc.conv import SpectralConv, signals
-from codesgc.decompositions import DECOMPOSITIONS
 from codesgc.engine import CSR, Dropout, Operator, linear
-from codesgc.errors import accepted_options, unknown
 from codesgc.graph import Graph
+from codesgc.names import check_names, fitted
 from codesgc.zoo import Config, find_model
-
-_OURS = {"self", "in_channels", "out_channels", "order", "bias", "dropout", "replicates"}  # not options of a part
 
 
 class Encoder(nn.Module):
@@ -58,24 +53,16 @@ class SpectralModel(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, config: Config, *, replicates: int | None = None) -> None:
         super().__init__()
+        known = check_names(config)
         self.config, self.replicates, self.in_channels = config, replicates, in_channels
         self.encoder: Encoder | None = None
         widths = [in_channels, out_channels]
-        places: set[str] = set()
         if config.architecture == "hybrid":
             rate = _entry(config.dropout, "features", 0.0)
             self.encoder = Encoder(in_channels, config.hidden, rate, replicates=replicates)
-            widths, places = [config.hidden, out_channels], {"features"}
+            widths = [config.hidden, out_channels]
         elif config.architecture == "multi-layer":
             widths = [in_channels, *[config.hidden] * (config.layers - 1), out_channels]
-        if config.decomposition not in DECOMPOSITIONS:
-            raise unknown("decomposition", config.decomposition, DECOMPOSITIONS)
-        if config.basis not in BASES:
-            raise unknown("basis", config.basis, BASES)
-        decomposition = DECOMPOSITIONS[config.decomposition]
-        basis_options, options = _sorted_options(config)
-        places |= set(decomposition.dropouts)
-        _check_names(f"dropout of {config.model}:", config.dropout, places)
         self.convs = nn.ModuleList(
             SpectralConv(
                 i,
@@ -84,16 +71,14 @@ class SpectralModel(nn.Module):
                 basis=config.basis,
                 matrix=config.matrix,
                 decomposition=config.decomposition,
-                basis_options=basis_options,
+                basis_options={name: value for name, value in config.options.items() if name in known.basis},
                 bias=config.bias,
-                dropout={place: _entry(config.dropout, place, 0.0) for place in decomposition.dropouts},
+                dropout={place: _entry(config.dropout, place, 0.0) for place in known.dropout if place != "features"},
                 replicates=replicates,
-                **options,
+                **{name: value for name, value in config.options.items() if name not in known.basis},
             )
             for i, j in pairwise(widths)
         )
-        for label, numbers in (("lr", config.lr), ("weight_decay", config.weight_decay)):
-            _check_names(f"{label} of {config.model}:", numbers, self.groups())
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters and the dropouts' seeds again."""
@@ -127,9 +112,10 @@ class SpectralModel(nn.Module):
         self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None
     ) -> Tensor:
         """Features (..., N, I), dense or sparse, to scores (..., N, classes)."""
+        x = signals(x, self.in_channels)
         first, *rest = self.layers
         S = first.matrix(edge_index, edge_weight, x.shape[-2], x.dtype)
-        h: Tensor = first(x if self.encoder is None else self.encoder(signals(x, self.in_channels)), S)
+        h: Tensor = first(x if self.encoder is None else self.encoder(x), S)
         for conv in rest:
             h = conv(h.relu(), S)
         return h
@@ -142,36 +128,19 @@ def _entry(numbers: Mapping[str, float], name: str, otherwise: float) -> float:
     return numbers.get(name, numbers.get("default", otherwise))
 
 
-def _check_names(owner: str, given: Mapping[str, float], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known and name != "default":
-            raise unknown(owner, name, known)
-
-
-def _sorted_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that are the basis's, and those that are the decomposition's."""
-    basis = accepted_options(BASES[config.basis]) - _OURS
-    decomposition = accepted_options(DECOMPOSITIONS[config.decomposition]) - _OURS
-    for name in config.options:
-        if name not in basis | decomposition:
-            known = basis | decomposition | {field.name for field in fields(config)} - {"model", "options"}
-            raise unknown(f"option of {config.model}:", name, known)
-    return (
-        {name: value for name, value in config.options.items() if name in basis},
-        {name: value for name, value in config.options.items() if name not in basis},
-    )
-
-
 def build_model(
     name: str | Config, in_channels: int, out_channels: int, *, replicates: int | None = None, **changes: Any
 ) -> SpectralModel:
     """A model of the zoo by its name, or one of your own by its `Config`, with some choices changed.
 
-    `changes` are fields of `Config` or options of the model's basis and decomposition:
-    `build_model("L-CP", 1433, 7, order=5, rank=16, basis="chebyshev", dropout={"input": 0.5})`.
+    `changes` are fields of `Config` or options of the model's basis and decomposition. What belonged to a part that is
+    exchanged goes with it.
+
+    >>> build_model("L-CP", 1433, 7, order=5, rank=16, basis="chebyshev", dropout={"input": 0.5}).config
+    Config(basis='chebyshev', order=5, options={'rank': 16}, dropout={'input': 0.5}, weight_decay={'default': 0.0001})
     """
     config = name if isinstance(name, Config) else find_model(name)
-    return SpectralModel(in_channels, out_channels, config.updated(changes), replicates=replicates)
+    return SpectralModel(in_channels, out_channels, fitted(config.updated(changes), changes), replicates=replicates)
 
 
 def rates(config: Config, group: str) -> tuple[float, float]:

@@ -47,10 +47,13 @@ class Basis(nn.Module, ABC):
 
     and every basis runs on one recurrence. The coefficients that the engine receives are B^T W. All in float64.
 
-    `channels` is None where all input channels share the polynomials, and their number where each has its own.
+    `channels` is None where all input channels share the polynomials, and their number where each has its own. A basis
+    that is a function of its buffers alone says so by `fixed`, and its B is computed once.
     """
 
     name: ClassVar[str]
+    fixed: ClassVar[bool] = False
+    reserved: ClassVar[tuple[str, ...]] = ("order", "replicates")  # constructor arguments that the convolution gives
     channels: int | None = None
     _last: tuple[tuple[float, ...], list[Tensor], Tensor] | None = None
 
@@ -63,7 +66,7 @@ class Basis(nn.Module, ABC):
         BASES[name] = cls
 
     @classmethod
-    def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "Basis":
+    def build(cls, order: int, channels: int, replicates: int | None, /, **options: Any) -> "Basis":
         """An instance for a convolution of that order on that many input channels; most bases need to know neither."""
         return cls(**options)
 
@@ -79,14 +82,13 @@ class Basis(nn.Module, ABC):
 
     def to_chebyshev(self, order: int, scale: float = 1.0, shift: float = 0.0) -> Tensor:
         """B (..., K+1, K+1) with P_k(scale t + shift) = sum_l B[k, l] T_l(t)."""
-        settings = list(self.buffers())
-        key = (order, scale, shift, *(s._version for s in settings))
-        if self._last is not None and self._last[0] == key and all(map(operator.is_, self._last[1], settings)):
+        buffers = list(self.buffers())
+        key = (order, scale, shift, *(buffer._version for buffer in buffers))
+        if self._last is not None and self._last[0] == key and all(map(operator.is_, self._last[1], buffers)):
             return self._last[2]
         nodes, cosines = chebyshev_nodes(order)
         B = self.evaluate(scale * nodes + shift, order) @ cosines
-        if not any(True for _ in self.parameters()):  # a basis that does not learn gives the same B every time
-            self._last = (key, settings, B)
+        self._last = (key, buffers, B) if self.fixed else None
         return B
 
     def on(self, S: Operator, order: int) -> Filter:
@@ -94,7 +96,7 @@ class Basis(nn.Module, ABC):
         return Filter(S, self.to_chebyshev(order, S.scale, S.shift).to(S.t.device), self.channels)
 
 
-def make_basis(basis: str | Basis, order: int, channels: int, replicates: int | None, **options: Any) -> Basis:
+def make_basis(basis: str | Basis, order: int, channels: int, replicates: int | None, /, **options: Any) -> Basis:
     """A registered basis by its name with its options, or the one given."""
     if isinstance(basis, Basis):
         if options:
@@ -103,5 +105,5 @@ def make_basis(basis: str | Basis, order: int, channels: int, replicates: int | 
     if basis not in BASES:
         raise unknown("basis", basis, BASES)
     cls = BASES[basis]
-    check_options(f"basis {basis!r}", cls, options, reserved=("order", "replicates"))
-    return cls.build(order=order, channels=channels, replicates=replicates, **options)
+    check_options(f"basis {basis!r}", cls, options, cls.reserved)
+    return cls.build(order, channels, replicates, **options)

@@ -15,6 +15,8 @@ class Bernstein(Basis, name="bernstein"):
     [0.25, 0.5, 0.25]
     """
 
+    fixed = True
+
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         k = torch.arange(order + 1, dtype=points.dtype, device=points.device)[:, None]
         binomials = torch.tensor([comb(order, i) for i in range(order + 1)]).to(points)[:, None]

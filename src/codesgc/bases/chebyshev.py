@@ -13,6 +13,8 @@ class Chebyshev(Basis, name="chebyshev"):
     [1.0, 0.5, -0.5, -1.0]
     """
 
+    fixed = True
+
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         return three_term(order, torch.ones_like(points), lambda k, p, q: (2 if k > 1 else 1) * points * p - q)
 
@@ -23,6 +25,8 @@ class ChebyshevSecond(Basis, name="chebyshev2"):
     >>> ChebyshevSecond().evaluate(torch.tensor([0.5]), order=3).flatten().tolist()
     [1.0, 1.0, 0.0, -1.0]
     """
+
+    fixed = True
 
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         return three_term(order, torch.ones_like(points), lambda k, p, q: 2 * points * p - q)

@@ -40,7 +40,7 @@ class Favard(Basis, name="favard"):
         self.reset_parameters()
 
     @classmethod
-    def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "Favard":
+    def build(cls, order: int, channels: int, replicates: int | None, /, **options: Any) -> "Favard":
         return cls(order, channels if options.get("channels") else None, replicates=replicates)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

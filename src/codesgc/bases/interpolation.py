@@ -18,6 +18,8 @@ class Interpolation(Basis, name="interpolation"):
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
 
+    fixed = True
+
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         _, cosines = chebyshev_nodes(order)
         return cosines.to(points) @ Chebyshev().evaluate(points, order)

@@ -21,6 +21,7 @@ class Jacobi(Basis, name="jacobi"):
     [1.0, 1.75, 1.3125]
     """
 
+    fixed = True
     a: Tensor
     b: Tensor
 
@@ -29,10 +30,11 @@ class Jacobi(Basis, name="jacobi"):
         for name, value in (("a", a), ("b", b)):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64).clone(), persistent=False)
         if not bool(((self.a >= -1) & (self.b >= -1) & (self.a + self.b > -2)).all()):
-            raise InputError(f"jacobi a={a}, b={b}: expected a >= -1, b >= -1 and a + b > -2")
+            given = f"a={self.a.tolist()}, b={self.b.tolist()}"
+            raise InputError(f"jacobi {given}: expected a >= -1, b >= -1 and a + b > -2")
 
     @classmethod
-    def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "Jacobi":
+    def build(cls, order: int, channels: int, replicates: int | None, /, **options: Any) -> "Jacobi":
         if replicates is not None:  # one a and one b for each of them
             for name in ("a", "b"):
                 options[name] = torch.as_tensor(options.get(name, 1.0), dtype=torch.float64).expand(replicates)

@@ -13,5 +13,7 @@ class Legendre(Basis, name="legendre"):
     [1.0, 0.5, -0.125]
     """
 
+    fixed = True
+
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         return three_term(order, torch.ones_like(points), lambda k, p, q: ((2 * k - 1) * points * p - (k - 1) * q) / k)

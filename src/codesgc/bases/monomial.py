@@ -13,5 +13,7 @@ class Monomial(Basis, name="monomial"):
     [1.0, 0.5, 0.25]
     """
 
+    fixed = True
+
     def evaluate(self, points: Tensor, order: int) -> Tensor:
         return points ** torch.arange(order + 1, dtype=points.dtype, device=points.device)[:, None]

@@ -17,18 +17,23 @@ def orthonormal_terms(S: Operator, x: Tensor, order: int) -> tuple[list[Tensor],
 
     q_0 V_0 = x and q_k V_k = S V_{k-1} - gamma_{k-1} V_{k-1} - q_{k-1} V_{k-2} with gamma_{k-1} = <S V_{k-1}, V_{k-1}>:
     Lanczos on every channel x_i, so that V_k = P_k(S) x_i for the polynomials that are orthonormal in the spectral
-    measure of x_i.
+    measure of x_i. Where the terms so far span all that S makes of a channel, the further ones and their q are 0.
     """
-    least = torch.finfo(x.dtype).eps ** 0.5  # a remainder below this is rounding: the earlier terms span the signal
-    q = [x.norm(dim=-2).clamp_min(torch.finfo(x.dtype).tiny ** 0.5)]
-    terms, gammas = [torch.zeros_like(x), x / q[0][..., None, :]], []
+    least = torch.finfo(x.dtype).eps ** 0.5  # a remainder below this is rounding
+    terms, gammas, qs = [torch.zeros_like(x)], [], []
+
+    def normalised(v: Tensor, least: float) -> None:
+        norm = v.norm(dim=-2)
+        left = norm > least
+        qs.append(torch.where(left, norm, 0.0))
+        terms.append(v * torch.where(left, 1 / torch.where(left, norm, 1.0), 0.0)[..., None, :])
+
+    normalised(x, torch.finfo(x.dtype).tiny ** 0.5)
     for _ in range(order):
         v = S.scale * propagate(S.t, terms[-1]) + S.shift * terms[-1]
         gammas.append((v * terms[-1]).sum(-2))
-        v = v - gammas[-1][..., None, :] * terms[-1] - q[-1][..., None, :] * terms[-2]
-        q.append(v.norm(dim=-2).clamp_min(least))
-        terms.append(v / q[-1][..., None, :])
-    return terms[1:], gammas, q
+        normalised(v - gammas[-1][..., None, :] * terms[-1] - qs[-1][..., None, :] * terms[-2], least)
+    return terms[1:], gammas, qs
 
 
 class SignalFilter(Filter):
@@ -60,8 +65,10 @@ class OptBasis(Basis, name="optbasis"):
         super().__init__()
         self.channels = channels
 
+    reserved = ("order", "replicates", "channels")
+
     @classmethod
-    def build(cls, order: int, channels: int, replicates: int | None, **options: Any) -> "OptBasis":
+    def build(cls, order: int, channels: int, replicates: int | None, /, **options: Any) -> "OptBasis":
         return cls(channels)
 
     def on(self, S: Operator, order: int) -> Filter:
@@ -87,4 +94,6 @@ class FittedBasis(Basis):
         self.gamma, self.q = gamma, q  # (..., I, K+1)
 
     def evaluate(self, points: Tensor, order: int) -> Tensor:
-        return favard(points, order, self.gamma, self.q)
+        left = self.q > 0
+        values = favard(points, order, self.gamma, torch.where(left, self.q, 1.0))
+        return values * left.cumprod(-1)[..., None]

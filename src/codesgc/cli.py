@@ -1,0 +1,239 @@
+"""The command line: `codesgc models`, `codesgc datasets`, `codesgc train`.
+
+torch is imported by what needs it and not before, so that help, tables and most mistakes are answered at once.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+import codesgc
+from codesgc import console, settings
+from codesgc.cli_train import dataset_name, run_training
+from codesgc.datasets.registry import DATASETS, FILES
+from codesgc.errors import InputError, unknown
+from codesgc.zoo import MODELS, preset
+from codesgc.zoo.published import is_published
+
+EXAMPLES = {
+    "": """
+  codesgc models                      what can be trained
+  codesgc datasets                    and on what
+  codesgc train cora                  L-CP on Cora as published, ten runs
+""",
+    "models": """
+  codesgc models                      every model, one a line
+  codesgc models L-CP --dataset cora  its settings on Cora, as --set takes them
+""",
+    "datasets": """
+  codesgc datasets                    every dataset, one a line
+""",
+    "train": """
+  codesgc train cora                  L-CP with its published settings, ten runs
+  codesgc train cora --model L-CP L-Tucker GPR-GNN
+  codesgc train texas --model H-CP --runs 3 --set order=5 lr.C=0.05 dropout=0.3
+  codesgc train mine.npz --to-undirected --json result.json
+  codesgc train cora --json - | jq .test_mean
+""",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are InputErrors, so that all mistakes are answered in one way."""
+
+    def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^argument ([^:]+):(?= ')|^argument ", r"\1", message)
+        if message == "the following arguments are required: DATASET":
+            message = "DATASET is missing: expected it before the options, as in: codesgc train cora --model L-CP"
+        raise InputError(message)
+
+
+def whole(least: int, most: int = 10**9) -> Any:
+    """The type of an option that takes a whole number."""
+
+    def convert(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,9}", text) or not least <= int(text) <= most:
+            limit = f" and <= {most}" if most < 10**9 else ""
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number >= {least}{limit}")
+        return int(text)
+
+    return convert
+
+
+def make_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser, and those of the commands."""
+
+    def dressed(command: str) -> dict[str, Any]:
+        return {
+            "allow_abbrev": False,
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "epilog": "examples:" + EXAMPLES[command].rstrip(),
+        }
+
+    description = "Spectral graph convolutions as decompositions of one coefficient tensor."
+    parser = Parser(prog="codesgc", description=description, **dressed(""))
+    parser.add_argument("--version", action="version", version=f"codesgc {codesgc.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, text: str) -> Parser:
+        return commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **dressed(name))
+
+    models = command("models", "list the models, or the settings of one")
+    models.add_argument("name", metavar="NAME", nargs="?", help="a model, to see its settings")
+    models.add_argument("--dataset", metavar="D", help="with NAME: its published settings for that dataset")
+    models.add_argument("--json", action="store_true", help="print JSON")
+
+    datasets = command("datasets", "list the datasets")
+    datasets.add_argument("--json", action="store_true", help="print JSON")
+
+    train = command("train", "train models by the paper's protocol")
+    add = train.add_argument
+    add("dataset", metavar="DATASET", help="a name from 'codesgc datasets', or the path of an .npz file of your own")
+    add("--model", metavar="NAME", nargs="+", action="extend", help="one or more of 'codesgc models' (default: L-CP)")
+    add("--runs", metavar="N", type=whole(1), default=10, help="runs, each with its own split and start (default: 10)")
+    add("--seed", metavar="S", type=whole(0), default=0, help="seed of the first run; the others follow (default: 0)")
+    add(
+        "--set",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="change a setting of every model; 'codesgc models NAME' shows the keys",
+    )
+    add("--protocol", metavar="P", default="paper", help="paper, or strict: splits no search has seen (default: paper)")
+    add("--device", metavar="D", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
+    add("--population", metavar="B", type=whole(1), default=1, help="runs that train at once (default: 1)")
+    add("--to-undirected", action="store_true", help="for a file: add the missing directions of its edges")
+    add("--json", metavar="FILE", help="write configuration, runs and summary there; - prints them, and nothing else")
+    add("--quiet", action="store_true", help="no progress; the table alone")
+    return parser, {"models": models, "datasets": datasets, "train": train}
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace | None:
+    """The arguments, or None if there are none; a word that is not known is an error that names the nearest one."""
+    parser, commands = make_parser()
+    word = next((text for text in argv if not text.startswith("-")), None)
+    if word is not None and word not in commands:
+        raise unknown("command", word, commands)
+    args, rest = parser.parse_known_args(argv)
+    for text in rest:
+        if text.startswith("-") and text != "-":
+            options = commands[args.command]._option_string_actions if args.command else ["--help", "--version"]
+            raise unknown("option", text.partition("=")[0], [name for name in options if name.startswith("--")])
+    if rest:
+        raise InputError(f"{rest[0]!r} is one argument too many; 'codesgc {args.command} --help' lists those expected")
+    if args.command is None:
+        parser.print_help()
+        return None
+    return args
+
+
+# --- codesgc models, codesgc datasets
+
+
+def show_models(args: argparse.Namespace) -> int:
+    if args.name is not None:
+        return show_model(args)
+    if args.dataset is not None:
+        raise InputError("--dataset was given without a model: expected NAME, as in: codesgc models L-CP --dataset D")
+    if args.json:
+        console.show(json.dumps([row.to_dict() for row in MODELS.values()], indent=2))
+        return 0
+    header = ["model", "architecture", "basis", "matrix", "decomposition", "order"]
+    rows = [[getattr(row, field) for field in ("model", *header[1:])] for row in MODELS.values()]
+    console.show(console.table(header, rows))
+    return 0
+
+
+def show_model(args: argparse.Namespace) -> int:
+    """The settings of one model, each as `--set` takes it."""
+    dataset = None if args.dataset is None else dataset_name(args.dataset)
+    config = preset(dataset, args.name)
+    if args.json:
+        console.show(json.dumps(config.to_dict(), indent=2))
+        return 0
+    published = is_published(dataset, args.name)
+    origin = "published settings" if published else "defaults; none are published"
+    where = " (defaults; --dataset D shows those published for a dataset)" if dataset is None else f", {origin}"
+    console.show(f"{config.model}{'' if dataset is None else f' on {dataset}'}{where}\n")
+    for key, value in settings.listed(config):
+        console.show(f"  {key}={value}")
+    console.show("\nWhat may be chosen:")
+    for key, known in settings.choices().items():
+        console.show(textwrap.fill(f"{key}: {', '.join(known)}", 100, initial_indent="  ", subsequent_indent="    "))
+    console.show(f"\nTo change some: codesgc train {dataset or 'cora'} --model {config.model} --set order=5 lr=0.01")
+    return 0
+
+
+def show_datasets(args: argparse.Namespace) -> int:
+    if args.json:
+        console.show(json.dumps([asdict(dataset) for dataset in DATASETS.values()], indent=2))
+        return 0
+    rows, sources = [], dict[str, list[str]]()
+    for d in DATASETS.values():
+        size = sum(FILES[file].size for file in d.files)
+        files = f"downloaded once, {max(size / 1e6, 0.1):.1f} MB" if d.files else "in the package"
+        kind = "homophilic" if d.homophilic else "heterophilic"
+        rows.append([d.name, d.nodes, d.edges, d.features, d.classes, kind, files])
+        sources.setdefault(d.source, []).append(d.name)
+    console.show(console.table(["dataset", "nodes", "edges", "features", "classes", "neighbours", "files"], rows))
+    console.show("")
+    for source, named in sources.items():
+        console.show(f"{', '.join(named)}: {source}")
+    return 0
+
+
+# --- entry point
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Python's, the CPU allocator's, or CUDA's way of saying so; the second is a RuntimeError like any other."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def silence_stdout() -> None:
+    """Nobody reads it any more; without this the interpreter may complain when it flushes on the way out."""
+    if sys.stdout is not None:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+COMMANDS = {"models": show_models, "datasets": show_datasets, "train": run_training}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status: 0, 2 for a mistake of the user's, 130 after Ctrl-C, 141 for a closed pipe."""
+    try:
+        try:
+            args = parse(sys.argv[1:] if argv is None else argv)
+            return 0 if args is None else COMMANDS[args.command](args)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+        return 141
+    except KeyboardInterrupt:
+        console.show("codesgc: interrupted", sys.stderr)
+        return 130
+    except (InputError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not out_of_memory(error):
+            raise
+        if out_of_memory(error):
+            message = "out of memory; a smaller --population, rank or order takes less"
+        else:
+            message = " ".join(str(error).split())
+        console.show(f"codesgc: error: {message}", sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
