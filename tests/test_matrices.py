@@ -143,6 +143,17 @@ def test_the_estimated_spectrum_of_a_matrix_of_ones_own_holds_its_eigenvalues(no
     assert torch.linalg.eigvalsh(S.t.to_dense()).abs().max() <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("nodes", [300, 1500])
+def test_an_estimate_that_has_not_converged_holds_the_eigenvalues(nodes: int) -> None:
+    """A long path's eigenvalues cos(k pi / (N+1)) crowd at both ends, where Lanczos is slow."""
+    steps = torch.arange(nodes - 1)
+    edge_index = torch.stack([torch.cat([steps, steps + 1]), torch.cat([steps + 1, steps])])
+    S = SymmetricMatrix()(edge_index, torch.full((2 * nodes - 2,), 0.5))
+    greatest = torch.cos(torch.tensor(torch.pi / (nodes + 1), dtype=torch.float64)).item()
+    assert S.shift - S.scale <= -greatest and greatest <= S.shift + S.scale
+    assert S.scale < 1.1  # and is not far off
+
+
 def test_the_estimate_does_not_overlook_symmetric_eigenvectors() -> None:
     """On a ring every eigenvector but two is double, and the extreme ones alternate in sign."""
     nodes = torch.arange(12)

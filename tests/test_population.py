@@ -115,7 +115,8 @@ def train_two_epochs(config: Config) -> None:
 def test_a_population_of_one_is_a_plain_training_loop() -> None:
     """Cross-entropy on the training nodes, torch.optim.Adam with the groups' rates, evaluation after each step."""
     graph = community_graph().to(dtype=torch.float64)
-    it = job(graph, 5, dropout={"input": 0.4, "C": 0.2, "Z": 0.3}, lr={"default": 0.05, "M": 0.01}, weight_decay=0.01)
+    numbers = {"lr": {"default": 0.05, "M": 0.01, "P": 0.002}, "weight_decay": {"C": 0.01, "M": 0.002}}
+    it = job(graph, 5, dropout={"input": 0.4, "C": 0.2, "Z": 0.3}, **numbers)
     model = new_model(it, graph.num_features, graph.num_classes).double()
     optimizer = torch.optim.Adam(
         [

@@ -35,11 +35,12 @@ def adjacency(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dt
     values = torch.zeros(key.shape, dtype=dtype, device=key.device).index_add_(0, inverse, weight.to(dtype))
     rows, columns = key // num_nodes, key % num_nodes
     reverse, order = torch.sort(columns * num_nodes + rows)
-    if not (torch.equal(reverse, key) and torch.allclose(values[order], values)):
+    if not (torch.equal(reverse, key) and torch.allclose(values[order], values, rtol=1e-6, atol=0)):
         raise InputError(
             "edge_index is directed: expected every edge in both directions with one weight; "
             "build the graph with codesgc.Graph(edge_index, to_undirected=True) and use its edges"
         )
+    values = (values + values[order]) / 2  # the two sums of a repeated edge may differ by rounding
     counts = torch.bincount(rows, minlength=num_nodes)
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return CSR(indptr, columns, values, (num_nodes, num_nodes))
@@ -60,7 +61,7 @@ def normalised(A: CSR, name: str) -> CSR:
             "or its spectrum leaves [-1, 1]; pass a codesgc.SymmetricMatrix of your own instead"
         )
     root = torch.where(degree > 0, degree, 1.0).rsqrt()
-    return CSR(A.indptr, A.indices, root[rows] * A.values * root[A.indices.long()], A.shape)
+    return CSR(A.indptr, A.indices, A.values * (root[rows] * root[A.indices.long()]), A.shape)
 
 
 def with_self_loops(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -124,6 +125,8 @@ class Matrix(nn.Module, ABC):
         dtype: torch.dtype | None = None,
     ) -> Operator:
         """The operator of a graph, or of the edges (2, E) of one; an operator is returned as it is."""
+        if edge_weight is not None and isinstance(edges, Graph | Operator):
+            raise InputError(f"edge_weight was given beside a {type(edges).__name__}, which has its own; leave it out")
         if isinstance(edges, Operator):
             if edges.name != self.name:
                 raise InputError(f"the operator is of matrix {edges.name!r}: this layer expected {self.name!r}")
@@ -189,6 +192,8 @@ class ScaledLaplacian(Sym, name="scaled_laplacian"):
     def affine(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> tuple[float, float, CSR]:
         _, _, t = super().affine(edge_index, edge_weight, num_nodes)
         largest = self.lambda_max if self.lambda_max is not None else 1.0 - extreme_eigenvalues(t)[0]
+        if largest < 1e-12:  # L = 0, the graph of self-loops: S = -I whatever it is divided by
+            largest = 2.0
         return -2.0 / largest, 2.0 / largest - 1.0, t
 
     def extra_repr(self) -> str:

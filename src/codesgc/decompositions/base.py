@@ -180,7 +180,7 @@ class Decomposition(nn.Module, ABC):
         return False
 
     @property
-    def masked(self) -> bool:
+    def dropping(self) -> bool:
         """Whether a dropout between the factors is active."""
         return any(isinstance(drop, Dropout) and drop.active for key, drop in self.drop.items() if key != "input")
 
@@ -188,7 +188,7 @@ class Decomposition(nn.Module, ABC):
         """Every order of computation that this basis admits."""
         if op.channels is None or self.per_channel:
             return self.routes(x, op) + self.expanded_routes(x, op)
-        if self.constant_signal or self.masked:
+        if self.constant_signal or self.dropping:
             raise InputError(
                 f"decomposition {self.name!r} with a basis of its own for every input channel: expected nothing "
                 "between the signals and the propagation; pass bias=False and no inner dropout, or take decomposition "
@@ -197,8 +197,14 @@ class Decomposition(nn.Module, ABC):
         return self.expanded_routes(x, op)
 
     def plan(self, x: Tensor | CSR, op: Filter) -> Route:
-        """The route that the forward pass takes for these signals."""
-        return cheapest(self.all_routes(x, op), op.S, self.order, self.masked)
+        """The route that the forward pass takes for these signals.
+
+        Among replicates, training takes one that meets the masks even if nothing is dropped: a replicate's route must
+        not depend on its neighbours' rates.
+        """
+        routes = self.all_routes(x, op)
+        masked = self.dropping or (self.training and self.replicates is not None and routes[0].masked)
+        return cheapest(routes, op.S, self.order, masked)
 
     def forward(self, x: Tensor | CSR, op: Filter) -> Tensor:
         """x (..., N, I) or CSR (N, I) -> (..., N, J)."""

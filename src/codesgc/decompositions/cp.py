@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
-from codesgc.engine import CSR, Filter, Route, linear
+from codesgc.engine import CSR, Filter, Route, linear, matmul
 
 
 class CP(Decomposition, name="cp"):
@@ -36,8 +35,9 @@ class CP(Decomposition, name="cp"):
         return self.bias
 
     def expand_affine(self) -> tuple[Tensor, Tensor | None]:
-        C = stacked(self.b_C, self.C)
-        return torch.einsum("...ir,...jr,...kr->...ijk", C, self.P, self.M), self.b_P
+        PM = (self.P[..., :, None, :] * self.M[..., None, :, :]).flatten(-3, -2)  # (..., J (K+1), R)
+        W = matmul(stacked(self.b_C, self.C), PM.mT)
+        return W.unflatten(-1, (self.out_channels, self.order + 1)), self.b_P
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         first, R, J, terms = nonzeros_per_node(x) * self.rank, self.rank, self.out_channels, self.order + 1
@@ -51,7 +51,7 @@ class CP(Decomposition, name="cp"):
             return linear(z, self.P.mT, self.b_P)  # (..., N, J)
 
         def output() -> Tensor:
-            A = torch.einsum("...jr,...kr->...krj", self.P, self.M)  # (..., K+1, R, J)
+            A = self.M[..., None] * self.P.mT[..., None, :, :]  # (..., K+1, R, J)
             return add_bias(op.synthesise(grouped(signals()), A)[..., 0, :], self.b_P)
 
         return [

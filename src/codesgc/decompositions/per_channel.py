@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, add_bias, nonzeros_per_node, stacked
+from codesgc.decompositions.base import Decomposition, nonzeros_per_node, stacked
 from codesgc.engine import CSR, Filter, Route, linear
 
 
@@ -107,6 +107,6 @@ class PerInput(Decomposition, name="per_input"):
 
         def input_() -> Tensor:
             z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha)  # (..., N, I)
-            return add_bias(self.drop["Z"](z) @ self.W, self.b_W)
+            return linear(self.drop["Z"](z), self.W, self.b_W)
 
         return [Route("input side", I, (self.order + 1) * I + I * J, True, input_)]

@@ -168,4 +168,4 @@ class Interpolated(Shared, name="interpolated"):
         self.add("gamma", order + 1)
 
     def alpha(self) -> Tensor:
-        return self.gamma.double() @ Interpolation().to_chebyshev(self.order).to(self.gamma.device)
+        return (self.gamma.double()[..., None] * Interpolation().to_chebyshev(self.order).to(self.gamma.device)).sum(-2)

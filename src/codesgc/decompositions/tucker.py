@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
-from codesgc.engine import CSR, Filter, Route, linear, with_ones
+from codesgc.engine import CSR, Filter, Route, linear, matmul, with_ones
 from codesgc.errors import InputError
 
 
@@ -76,7 +76,7 @@ class Tucker(Decomposition, name="tucker"):
     def core(self) -> Tensor:
         """The map of (1, T) to the signals that are filtered with P_k: (..., P+1, Q, K+1)."""
         G = stacked(self.b_G, self.G, -3)
-        return G if self.M is None else torch.einsum("...pqr,...kr->...pqk", G, self.M)
+        return G if self.M is None else matmul(G.flatten(-3, -2), self.M.mT).unflatten(-2, G.shape[-3:-1])
 
     def expand_affine(self) -> tuple[Tensor, Tensor | None]:
         W = self.core()
@@ -84,10 +84,12 @@ class Tucker(Decomposition, name="tucker"):
             C = stacked(self.b_C, self.C)
             ones = torch.zeros_like(C[..., :1])
             ones[..., 0, :] = 1
-            W = torch.einsum("...ip,...pqk->...iqk", torch.cat([ones, C], -1), W)
-        if self.P is not None:
-            W = torch.einsum("...jq,...iqk->...ijk", self.P, W)
-        return W, self.b_P
+            W = matmul(torch.cat([ones, C], -1), W.flatten(-2)).unflatten(-1, W.shape[-2:])
+        return self._outputs(W), self.b_P
+
+    def _outputs(self, W: Tensor) -> Tensor:
+        """P times the second axis of W (..., I, Q, K+1)."""
+        return W if self.P is None else matmul(self.P[..., None, :, :], W)
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         P, Q, R, J, terms = self.rank_in, self.rank_out, self.rank, self.out_channels, self.order + 1
@@ -115,7 +117,7 @@ class Tucker(Decomposition, name="tucker"):
             return result(op.analyse(t[..., None, :], self.core().movedim(-1, -3))[..., 0, :])
 
         def output() -> Tensor:
-            A = self.core() if self.P is None else torch.einsum("...jq,...pqk->...pjk", self.P, self.core())
+            A = self._outputs(self.core())
             return add_bias(op.synthesise(grouped(with_ones(signals())), A.movedim(-1, -3))[..., 0, :], self.b_P)
 
         routes = [Route("core", Q, first + inner * Q * R + terms * Q * R + last, True, core)]

@@ -5,6 +5,7 @@ symmetric matrix is its own adjoint and so stores no term of its recurrence, and
 tensor may have leading replicate axes, and a replicate's numbers never depend on its neighbours.
 """
 
+from codesgc.engine.dense import matmul
 from codesgc.engine.dropout import Dropout
 from codesgc.engine.filters import analyse, filter, synthesise
 from codesgc.engine.linear import linear, with_ones
@@ -22,6 +23,7 @@ __all__ = [
     "cheapest",
     "filter",
     "linear",
+    "matmul",
     "synthesise",
     "with_ones",
 ]

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from codesgc.engine.dense import matmul
 from codesgc.engine.sparse import CSR
 
 Signals = Tensor | CSR
@@ -69,7 +70,7 @@ def _times(x: Signals, a: Tensor) -> Tensor:
     """x A_k as (B, N, Q J): x (B, N, Q, I) or CSR (N, I), a (B, I, J)."""
     if isinstance(x, CSR):
         return x @ a
-    return torch.bmm(x.flatten(1, 2), a).reshape(*x.shape[:2], -1)
+    return matmul(x.flatten(1, 2), a).reshape(*x.shape[:2], -1)
 
 
 def _transpose_times(x: Signals, y: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def _transpose_times(x: Signals, y: Tensor) -> Tensor:
     if isinstance(x, CSR):
         return x.T @ y
     batch, _, _, columns = x.shape
-    return torch.bmm(x.reshape(batch, -1, columns).mT, y.reshape(batch, x.shape[1] * x.shape[2], -1))
+    return matmul(x.reshape(batch, -1, columns).mT, y.reshape(batch, x.shape[1] * x.shape[2], -1))
 
 
 def _groups(x: Signals) -> int:

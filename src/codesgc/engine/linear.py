@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from codesgc.engine.dense import matmul
 from codesgc.engine.sparse import CSR
 
 
@@ -23,12 +24,7 @@ class _SparseLinear(torch.autograd.Function):
 
 def linear(x: Tensor | CSR, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W + 1 b^T: x (..., N, I) or CSR (N, I), weight (..., I, J), bias (..., J) -> (..., N, J)."""
-    if isinstance(x, CSR):
-        out = _SparseLinear.apply(weight, x)
-    elif x.dim() == 2 and weight.dim() > 2:  # one product over shared signals would mix replicates in one matrix
-        out = x.expand(*weight.shape[:-2], *x.shape) @ weight
-    else:
-        out = x @ weight
+    out = _SparseLinear.apply(weight, x) if isinstance(x, CSR) else matmul(x, weight)
     return out if bias is None else out + bias[..., None, :]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from codesgc.engine.dense import matmul
 from codesgc.engine.filters import analyse, filter, synthesise
 from codesgc.engine.sparse import CSR
 
@@ -60,10 +61,11 @@ class Filter:
 
     def filter(self, h: Tensor, m: Tensor) -> Tensor:
         """sum_k P_k(S) h diag(m_k): m (..., K+1, C or 1)."""
+        m = m.to(self.B)
         if self.channels is None:
-            m = self.B.mT @ m.to(self.B)
-        else:
-            m = torch.einsum("...ckl,...kc->...lc", self.B, m.to(self.B).expand(*m.shape[:-1], self.channels))
+            m = matmul(self.B.mT, m)
+        else:  # m'[l, c] = sum_k B[c, k, l] m[k, c]
+            m = (self.B * m.expand(*m.shape[:-1], self.channels).mT[..., None]).sum(-2).mT
         return filter(self.S.t, h, m.to(h))
 
     def synthesise(self, x: Tensor | CSR, a: Tensor) -> Tensor:
@@ -75,7 +77,9 @@ class Filter:
         return analyse(self.S.t, x, self._mixed(x, a))
 
     def _mixed(self, x: Tensor | CSR, a: Tensor) -> Tensor:
-        axes = "kl,...kij" if self.B.dim() == 2 else "...kl,...kij"
-        if self.channels is not None:
-            axes = "...ikl,...kij"
-        return torch.einsum(f"{axes}->...lij", self.B, a.to(self.B)).to(x.dtype)
+        a = a.to(self.B)
+        if self.channels is None:
+            mixed = matmul(self.B.mT, a.flatten(-2)).unflatten(-1, a.shape[-2:])
+        else:  # a'[l, i, j] = sum_k B[i, k, l] a[k, i, j]
+            mixed = torch.stack([(self.B[..., k].mT[..., None] * a).sum(-3) for k in range(self.order + 1)], -3)
+        return mixed.to(x.dtype)

@@ -42,7 +42,8 @@ class Adam:
         self.step_count += 1
         first, second = 1 - b1**self.step_count, 1 - b2**self.step_count
         for i, (p, m, v) in enumerate(zip(self.parameters, self.m, self.v, strict=True)):
-            assert p.grad is not None
+            if p.grad is None:  # it has no say in the loss, as in torch
+                continue
             shape = (-1, *[1] * (p.dim() - 1))
             grad = p.grad.addcmul(self.weight_decay[i].to(p).view(shape), p)
             m.lerp_(grad, 1 - b1)

@@ -182,6 +182,8 @@ def train_jobs(
     A replicate that stops leaves, and a waiting one takes its slot at once; when none waits, the population shrinks.
     """
     waiting = deque(jobs)
+    if not waiting:
+        return
     population = Population(
         graph, waiting[0].config, min(size, len(waiting)), device=device, dtype=dtype, keep_best=keep_best
     )
