@@ -333,7 +333,7 @@ def test_layers_can_be_copied_pickled_and_stored() -> None:
 
 
 def test_explain_says_what_is_taken() -> None:
-    A, x, conv = random_adjacency(7, 3), normal(7, 4), make_conv("cp", dropout={"C": 0.5})
+    A, x, conv = random_adjacency(60, 3), normal(60, 4), make_conv("cp", rank=64, dropout={"C": 0.5})
     training, evaluation = conv.explain(x, *edges_of(A)), conv.eval().explain(x, *edges_of(A))
 
     def taken(text: str) -> str:

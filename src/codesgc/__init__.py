@@ -6,6 +6,7 @@ Everything here is a choice of a graph matrix S (`MATRICES`), a basis P_k (`BASE
 W (`DECOMPOSITIONS`), and what stands around the convolution; `MODELS` names the choices that have been published.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +64,22 @@ __all__ = [
     "SymmetricMatrix",
     "__version__",
     "build_model",
+    "engine_name",
     "load_dataset",
     "preset",
     "train",
 ]
+
+
+def engine_name() -> str:
+    """Which engine multiplies: the native kernels with their instruction set, or the portable one and why."""
+    if os.environ.get("CODESGC_ENGINE") == "portable":
+        return "portable engine (CODESGC_ENGINE=portable)"
+    try:
+        from codesgc import _native
+    except ImportError:
+        return "portable engine (no native kernels: there was no C++ compiler at installation)"
+    return f"native kernels ({_native.instruction_set()})"
 
 
 def __getattr__(name: str) -> Any:

@@ -54,6 +54,14 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
 
+class Version(argparse.Action):
+    """Prints the version, and whether the native kernels are there."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        console.show(f"codesgc {codesgc.__version__}, {codesgc.engine_name()}")
+        parser.exit()
+
+
 def whole(least: int, most: int = 10**9) -> Any:
     """The type of an option that takes a whole number."""
 
@@ -78,7 +86,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
 
     description = "Spectral graph convolutions as decompositions of one coefficient tensor."
     parser = Parser(prog="codesgc", description=description, **dressed(""))
-    parser.add_argument("--version", action="version", version=f"codesgc {codesgc.__version__}")
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and the engine")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def command(name: str, text: str) -> Parser:
@@ -109,7 +117,7 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     add("--protocol", metavar="P", default="paper", help="paper, or strict: splits no search has seen (default: paper)")
     add("--device", metavar="D", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
-    add("--population", metavar="B", type=whole(1), default=1, help="runs that train at once (default: 1)")
+    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
     add("--to-undirected", action="store_true", help="for a file: add the missing directions of its edges")
     add("--json", metavar="FILE", help="write configuration, runs and summary there; - prints them, and nothing else")
     add("--quiet", action="store_true", help="no progress; the table alone")

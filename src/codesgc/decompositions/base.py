@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from codesgc.engine import CSR, Dropout, Filter, Route, cheapest, with_ones
+from codesgc.engine import CSR, SPARSE, Dropout, Filter, Route, cheapest, lanes, with_ones
 from codesgc.errors import InputError, check_options, unknown
 
 DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
@@ -16,8 +16,8 @@ Rates = Mapping[str, float | Tensor]
 
 
 def nonzeros_per_node(x: Tensor | CSR) -> float:
-    """Multiplications at each node for one column of x W."""
-    return x.nnz / max(x.shape[0], 1) if isinstance(x, CSR) else x.shape[-1]
+    """Multiplications at each node for one column of x W, as dense ones."""
+    return SPARSE * x.nnz / max(x.shape[0], 1) if isinstance(x, CSR) else x.shape[-1]
 
 
 def positive(label: str, value: int) -> int:
@@ -170,8 +170,10 @@ class Decomposition(nn.Module, ABC):
             return add_bias(op.analyse(dense[..., None, :], W)[..., 0, :], bias)
 
         return [
-            Route("expanded, output side", outputs, terms * nonzeros_per_node(x) * outputs, False, output),
-            Route("expanded, input side", inputs + self.constant_signal, terms * inputs * outputs, False, input_),
+            Route("expanded, output side", outputs, terms * nonzeros_per_node(x) * lanes(outputs), False, output),
+            Route(
+                "expanded, input side", inputs + self.constant_signal, terms * inputs * lanes(outputs), False, input_
+            ),
         ]
 
     @property

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from codesgc.decompositions.base import Decomposition, nonzeros_per_node, stacked
-from codesgc.engine import CSR, Filter, Route, linear
+from codesgc.engine import CSR, Filter, Route, lanes, linear
 
 
 class PerOutput(Decomposition, name="per_output"):
@@ -44,7 +44,7 @@ class PerOutput(Decomposition, name="per_output"):
             h = self.drop["W"](linear(x, self.W, self.b_W))  # (..., N, J)
             return op.filter(h, self.alpha())
 
-        return [Route("output side", J, nonzeros_per_node(x) * J + terms * J, True, output)]
+        return [Route("output side", J, nonzeros_per_node(x) * lanes(J) + terms * J, True, output)]
 
 
 class BoundedPerOutput(PerOutput, name="per_output_bounded"):
@@ -109,4 +109,4 @@ class PerInput(Decomposition, name="per_input"):
             z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha)  # (..., N, I)
             return linear(self.drop["Z"](z), self.W, self.b_W)
 
-        return [Route("input side", I, (self.order + 1) * I + I * J, True, input_)]
+        return [Route("input side", I, (self.order + 1) * I + I * lanes(J), True, input_)]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from codesgc.bases import Interpolation
 from codesgc.decompositions.base import Decomposition, add_bias, nonzeros_per_node, stacked
-from codesgc.engine import CSR, Filter, Route, linear, with_ones
+from codesgc.engine import CSR, Filter, Route, lanes, linear, with_ones
 from codesgc.errors import InputError
 
 
@@ -58,8 +58,8 @@ class Shared(Decomposition):
             return linear(z, stacked(early, self.W) if self.constant_signal else self.W, late)
 
         return [
-            Route("output side", J, each * J + terms * J, True, output),
-            Route("input side", I + self.constant_signal, terms * I + I * J, False, input_),
+            Route("output side", J, each * lanes(J) + terms * J, True, output),
+            Route("input side", I + self.constant_signal, terms * I + I * lanes(J), False, input_),
         ]
 
 

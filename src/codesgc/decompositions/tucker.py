@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
-from codesgc.engine import CSR, Filter, Route, linear, matmul, with_ones
+from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul, with_ones
 from codesgc.errors import InputError
 
 
@@ -93,8 +93,8 @@ class Tucker(Decomposition, name="tucker"):
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         P, Q, R, J, terms = self.rank_in, self.rank_out, self.rank, self.out_channels, self.order + 1
-        first = 0.0 if self.C is None else nonzeros_per_node(x) * P
-        last = 0 if self.P is None else Q * J
+        first = 0.0 if self.C is None else nonzeros_per_node(x) * lanes(P)
+        last = 0 if self.P is None else Q * lanes(J)
         inner = nonzeros_per_node(x) if self.C is None else P
 
         def signals() -> Tensor | CSR:
@@ -120,10 +120,10 @@ class Tucker(Decomposition, name="tucker"):
             A = self._outputs(self.core())
             return add_bias(op.synthesise(grouped(with_ones(signals())), A.movedim(-1, -3))[..., 0, :], self.b_P)
 
-        routes = [Route("core", Q, first + inner * Q * R + terms * Q * R + last, True, core)]
+        routes = [Route("core", Q, first + inner * lanes(Q * R) + terms * Q * R + last, True, core)]
         if self.C is not None:
-            routes.append(Route("input factor", P + 1, first + terms * P * Q + last, False, input_))
-            routes.append(Route("output side", J, first + terms * P * J, False, output))
+            routes.append(Route("input factor", P + 1, first + terms * P * lanes(Q) + last, False, input_))
+            routes.append(Route("output side", J, first + terms * P * lanes(J), False, output))
         return routes
 
 

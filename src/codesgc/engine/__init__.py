@@ -5,16 +5,16 @@ symmetric matrix is its own adjoint and so stores no term of its recurrence, and
 tensor may have leading replicate axes, and a replicate's numbers never depend on its neighbours.
 """
 
-from codesgc.engine.dense import matmul
 from codesgc.engine.dropout import Dropout
 from codesgc.engine.filters import analyse, filter, synthesise
-from codesgc.engine.linear import linear, with_ones
+from codesgc.engine.linear import linear, matmul, with_ones
 from codesgc.engine.operator import Filter, Operator
-from codesgc.engine.planner import Route, cheapest
+from codesgc.engine.planner import SPARSE, Route, cheapest, lanes
 from codesgc.engine.sparse import CSR
 
 __all__ = [
     "CSR",
+    "SPARSE",
     "Dropout",
     "Filter",
     "Operator",
@@ -22,6 +22,7 @@ __all__ = [
     "analyse",
     "cheapest",
     "filter",
+    "lanes",
     "linear",
     "matmul",
     "synthesise",

@@ -1,31 +1,32 @@
-"""Linear maps of signals that may be sparse."""
+"""Linear maps of signals that may be sparse; every replicate has the bits that it has alone."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from codesgc.engine.dense import matmul
+from codesgc.engine import ops
 from codesgc.engine.sparse import CSR
-
-
-class _SparseLinear(torch.autograd.Function):
-    """W -> X W for a sparse X that is data: the gradient is X^T dY, and linear in dY again."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, x: CSR) -> Tensor:
-        ctx.x, ctx.shape = x, weight.shape
-        return x @ weight
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _SparseLinear.apply(grads[0], ctx.x.T).sum_to_size(ctx.shape), None
 
 
 def linear(x: Tensor | CSR, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W + 1 b^T: x (..., N, I) or CSR (N, I), weight (..., I, J), bias (..., J) -> (..., N, J)."""
-    out = _SparseLinear.apply(weight, x) if isinstance(x, CSR) else matmul(x, weight)
-    return out if bias is None else out + bias[..., None, :]
+    leading = x.batch if isinstance(x, CSR) else x.shape[:-2]
+    batch = torch.broadcast_shapes(leading, weight.shape[:-2])
+    w = weight.expand(*batch, *weight.shape[-2:]).reshape(-1, *weight.shape[-2:])
+    b = None if bias is None else bias.expand(*batch, bias.shape[-1]).reshape(-1, bias.shape[-1])
+    if isinstance(x, CSR):
+        X, keys, rate = x.operands(batch)
+        out: Tensor = ops.features(X.handle, w, b, keys, rate)
+    else:
+        flat = x[None] if x.dim() == 2 else x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+        out = ops.affine(flat, w, b)
+    return out.reshape(*batch, *out.shape[1:])
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a b: (..., N, I), (..., I, J) -> (..., N, J), where a replicate's bits do not depend on the others."""
+    return linear(a, b)
 
 
 class _Propagate(torch.autograd.Function):

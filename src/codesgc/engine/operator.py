@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from codesgc.engine.dense import matmul
 from codesgc.engine.filters import analyse, filter, synthesise
+from codesgc.engine.linear import matmul
 from codesgc.engine.sparse import CSR
 
 

@@ -3,10 +3,10 @@
 Nodes and channels commute, so every factorisation has several orders of computation, all with the same result. A route
 costs
 
-    columns x order x nnz(S) x SPARSE  +  nodes x dense
+    lanes(columns) x order x nnz(S) x SPARSE  +  nodes x dense
 
-multiplications, the columns it propagates and the dense multiplications it needs at each node; SPARSE is the price of a
-multiplication that gathers, in dense ones.
+multiplications, the columns it propagates and the dense multiplications it needs at each node. SPARSE is the price of a
+multiplication that gathers, in dense ones. Columns come in vectors: 7 cost as much as 16.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,12 @@ from torch import Tensor
 from codesgc.engine.operator import Operator
 
 SPARSE = 4.0
+VECTOR = 16
+
+
+def lanes(columns: int) -> int:
+    """Columns as the vectors hold them."""
+    return -(-columns // VECTOR) * VECTOR
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Route:
     run: Callable[[], Tensor]
 
     def cost(self, S: Operator, order: int) -> float:
-        return self.columns * order * S.nnz * SPARSE + S.num_nodes * self.dense
+        return lanes(self.columns) * order * S.nnz * SPARSE + S.num_nodes * self.dense
 
 
 def cheapest(routes: Sequence[Route], S: Operator, order: int, masked: bool) -> Route:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from codesgc.engine.ops import engine
+
 
 class Adam:
     """The update of torch.optim.Adam, per replicate:
@@ -38,16 +40,10 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """One update; gradients are taken from the parameters and cleared."""
-        b1, b2 = self.betas
         self.step_count += 1
-        first, second = 1 - b1**self.step_count, 1 - b2**self.step_count
         for i, (p, m, v) in enumerate(zip(self.parameters, self.m, self.v, strict=True)):
             if p.grad is None:  # it has no say in the loss, as in torch
                 continue
-            shape = (-1, *[1] * (p.dim() - 1))
-            grad = p.grad.addcmul(self.weight_decay[i].to(p).view(shape), p)
-            m.lerp_(grad, 1 - b1)
-            v.mul_(b2).addcmul_(grad, grad, value=1 - b2)
-            rate = (self.lr[i] / first).to(p).view(shape)
-            p.sub_(rate * m / (v / second.to(p).view(shape)).sqrt_().add_(self.eps))
+            rates = self.lr[i], self.weight_decay[i]
+            engine(p).adam_(p, p.grad, m, v, *rates, self.step_count, self.betas, self.eps)
             p.grad = None

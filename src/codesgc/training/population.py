@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from codesgc.engine import CSR
+from codesgc.engine.native import leaving_torch_one_thread
+from codesgc.engine.ops import cross_entropy, engine
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel, rates
 from codesgc.training.adam import Adam
@@ -138,24 +139,23 @@ class Population:
 
     def epoch(self) -> None:
         """One step of every replicate, then its accuracies with the parameters after the step."""
+        with leaving_torch_one_thread():
+            self._epoch()
+
+    def _epoch(self) -> None:
         train, val, test = self.nodes
         self.model.train()
-        scores = self._scores(train)
-        loss = F.cross_entropy(scores.flatten(0, 1), self.y[train].flatten(), reduction="none")
-        loss.view(train.shape).mean(1).sum().backward()
+        losses, _ = cross_entropy(self.model(self.x, self.S), self.y, train)
+        losses.sum().backward()  # the sum's gradient is 1 for each: replicates do not mix
         self.optimizer.step()
         self.model.eval()
         with torch.no_grad():
-            best = self.model(self.x, self.S).argmax(-1)
-            right = [(best.gather(1, part) == self.y[part]).sum(1).tolist() for part in (val, test)]
+            scores = self.model(self.x, self.S)  # (B, N, classes)
+            right = [engine(scores).correct(scores, self.y, part).tolist() for part in (val, test)]
         for i, (slot, r_val, r_test) in enumerate(zip(self.slots, *right, strict=True)):
             improved = slot.note(100 * r_val / val.shape[1], 100 * r_test / test.shape[1])
             if improved and self.keep_best:
                 slot.best = [tensor[i].detach().clone() for tensor in _tensors(self.model)]
-
-    def _scores(self, nodes: Tensor) -> Tensor:
-        scores: Tensor = self.model(self.x, self.S)  # (B, N, classes)
-        return scores.gather(1, nodes[..., None].expand(-1, -1, scores.shape[-1]))
 
     def trained(self, slot: int) -> SpectralModel:
         """The model of a slot at its best epoch, on its own and in evaluation mode."""

@@ -13,6 +13,7 @@ import codesgc
 from codesgc.errors import InputError, unknown
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel
+from codesgc.training.capacity import population_size
 from codesgc.training.population import Job, Run, train_jobs
 from codesgc.training.splits import random_split
 from codesgc.zoo import Config, find_model
@@ -80,6 +81,7 @@ def versions() -> dict[str, str]:
     """What the numbers may depend on besides the configuration."""
     return {
         "codesgc": codesgc.__version__,
+        "engine": codesgc.engine_name(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -102,7 +104,7 @@ def train(
     seed: int = 0,
     protocol: str = "paper",
     device: str | torch.device = "cpu",
-    population: int = 1,
+    population: int | None = None,
     keep_models: bool = False,
     progress: Progress | None = None,
 ) -> Result:
@@ -117,7 +119,7 @@ def train(
         runs: how many seeds.
         seed: the first of them; "strict" counts from seed 1000.
         protocol: "paper" or "strict"; they differ in the splits that are reported on.
-        population: how many runs train at once.
+        population: how many runs train at once; by default as many as suit the graph and the machine.
         keep_models: put the trained models, at their best epochs, into `result.models`.
         progress: called after each epoch with the finished and the active runs.
 
@@ -131,7 +133,7 @@ def train(
         raise unknown("protocol", protocol, PROTOCOLS)
     if runs < 1:
         raise InputError(f"runs {runs}: expected a whole number >= 1")
-    if population < 1:
+    if population is not None and population < 1:
         raise InputError(f"population {population}: expected a whole number >= 1")
     check_trainable(graph)
     graph = graph.row_normalised()
@@ -145,7 +147,7 @@ def train(
         for run, trained in train_jobs(
             graph,
             jobs,
-            size=population,
+            size=population_size(graph, config, runs, population),
             device=torch.device(device),
             keep_best=keep_models,
             on_epoch=None if progress is None else lambda slots: progress(done, [slot.run for slot in slots]),

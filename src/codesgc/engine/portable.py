@@ -1,0 +1,201 @@
+"""The engine's products in plain torch: on any device, and what the native kernels are tested against.
+
+Every function is numeric only; `ops` makes torch operators of them, with gradients. B replicates come as one leading
+axis. A replicate is multiplied by itself, because a batched product rounds a slice by where it lies in the batch.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from codesgc.engine.masks import drop as dropout
+from codesgc.engine.sparse import CSR
+
+__all__ = [
+    "adam_",
+    "affine",
+    "analyse",
+    "analyse_backward",
+    "correct",
+    "cross_entropy",
+    "dropout",
+    "features",
+    "features_transposed",
+    "filter",
+    "filter_backward",
+    "matmul",
+    "matmul_nt",
+    "matmul_tn",
+    "sum_rows",
+    "synthesise",
+    "synthesise_backward",
+]
+
+Signals = Tensor | CSR
+Needs = tuple[bool, bool]  # whether the gradients in (x, a) are wanted
+Gradient = tuple[Tensor | None, Tensor | None]
+
+
+def matmul(x: Tensor, w: Tensor) -> Tensor:
+    """x w: (B or 1, N, I), (B, I, J) -> (B, N, J)."""
+    shared = len(x) == 1
+    return torch.stack([torch.mm(x[0 if shared else b].contiguous(), w[b].contiguous()) for b in range(len(w))])
+
+
+def affine(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """x w + 1 bias^T: (B or 1, N, I), (B, I, J), (B, J) -> (B, N, J)."""
+    return matmul(x, w) if bias is None else matmul(x, w) + bias[:, None]
+
+
+def matmul_nt(y: Tensor, w: Tensor) -> Tensor:
+    """y w^T: (B, N, J), (B, I, J) -> (B, N, I)."""
+    return matmul(y, w.mT)
+
+
+def matmul_tn(x: Tensor, y: Tensor) -> Tensor:
+    """x^T y: (B or 1, N, I), (B, N, J) -> (B, I, J)."""
+    return matmul(x.mT, y)
+
+
+def sum_rows(y: Tensor) -> Tensor:
+    """1^T y: (B, N, J) -> (B, J)."""
+    return y.sum(1)
+
+
+def features(X: CSR, w: Tensor, bias: Tensor | None) -> Tensor:
+    """X w + 1 bias^T for each replicate: w (B, I, J) -> (B, N, J)."""
+    return X @ w if bias is None else X @ w + bias[:, None]
+
+
+def features_transposed(X: CSR, y: Tensor) -> Tensor:
+    """X^T y for each replicate: y (B, N, J) -> (B, I, J)."""
+    return X.T @ y
+
+
+def chebyshev_terms(S: CSR, v: Tensor, order: int) -> Iterator[Tensor]:
+    """T_0(S) v, ..., T_order(S) v for v (B, N, C), each valid until the next but one is asked for."""
+    yield v
+    if order == 0:
+        return
+    previous, current = v.clone(), S @ v
+    yield current
+    for _ in range(order - 1):
+        previous, current = current, S.advance(previous, current)
+        yield current
+
+
+def filter(S: CSR, h: Tensor, m: Tensor) -> Tensor:
+    """sum_k T_k(S) h diag(m_k): h (B, N, C), m (B, K+1, C) -> (B, N, C)."""
+    out = torch.zeros_like(h)
+    for k, term in enumerate(chebyshev_terms(S, h, m.shape[-2] - 1)):
+        out.addcmul_(term, m[:, k, None, :])
+    return out
+
+
+def filter_backward(S: CSR, dy: Tensor, h: Tensor, m: Tensor, needs: Needs) -> Gradient:
+    """dh = sum_k T_k(S) dy diag(m_k),  dm[k, c] = <h[:, c], T_k(S) dy[:, c]>: one sweep over dy."""
+    dh = torch.zeros_like(h) if needs[0] else None
+    dm = torch.empty_like(m) if needs[1] else None
+    for k, term in enumerate(chebyshev_terms(S, dy, m.shape[-2] - 1)):
+        if dh is not None:
+            dh.addcmul_(term, m[:, k, None, :])
+        if dm is not None:
+            dm[:, k] = (h * term).sum(1)
+    return dh, dm
+
+
+def times(x: Signals, a: Tensor) -> Tensor:
+    """x A_k as (B, N, Q J): x (B, N, Q, I) or CSR (N, I), a (B, I, J)."""
+    if isinstance(x, CSR):
+        return x @ a
+    return matmul(x.flatten(1, 2), a).reshape(*x.shape[:2], -1)
+
+
+def transpose_times(x: Signals, y: Tensor) -> Tensor:
+    """x^T y as (B, I, J), summed over nodes and Q: x (B, N, Q, I) or CSR (N, I), y (B, N, Q J)."""
+    if isinstance(x, CSR):
+        return x.T @ y
+    batch, _, _, columns = x.shape
+    return matmul(x.reshape(batch, -1, columns).mT, y.reshape(batch, x.shape[1] * x.shape[2], -1))
+
+
+def groups_of(x: Signals) -> int:
+    return 1 if isinstance(x, CSR) else x.shape[2]
+
+
+def synthesise(S: CSR, x: Signals, a: Tensor) -> Tensor:
+    """Clenshaw: b_k = x A_k + 2 S b_{k+1} - b_{k+2},  Y = x A_0 + S b_1 - b_2."""
+    order, groups = a.shape[1] - 1, groups_of(x)
+    if order == 0:
+        return times(x, a[:, 0]).unflatten(2, (groups, -1))
+    current = times(x, a[:, order])
+    previous = torch.zeros_like(current)
+    for k in range(order - 1, 0, -1):
+        previous, current = current, S.advance(previous, current).add_(times(x, a[:, k]))
+    return (S @ current).sub_(previous).add_(times(x, a[:, 0])).unflatten(2, (groups, -1))
+
+
+def synthesise_backward(S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs) -> Gradient:
+    """dx = sum_k (T_k(S) dy) A_k^T,  dA_k = x^T T_k(S) dy: one sweep over dy."""
+    dx = torch.zeros_like(x) if needs[0] and isinstance(x, Tensor) else None
+    da = torch.empty_like(a) if needs[1] else None
+    for k, term in enumerate(chebyshev_terms(S, dy.flatten(2), a.shape[1] - 1)):
+        if da is not None:
+            da[:, k] = transpose_times(x, term)
+        if dx is not None:
+            dx += times(term.reshape(dy.shape), a[:, k].mT).reshape(dx.shape)
+    return dx, da
+
+
+def analyse(S: CSR, x: Tensor, a: Tensor) -> Tensor:
+    """sum_k (T_k(S) x) A_k: x (B, N, Q, I), a (B, K+1, I, J) -> (B, N, Q, J)."""
+    out = x.new_zeros(*x.shape[:3], a.shape[-1])
+    for k, term in enumerate(chebyshev_terms(S, x.flatten(2), a.shape[1] - 1)):
+        out += times(term.reshape(x.shape), a[:, k]).reshape(out.shape)
+    return out
+
+
+def analyse_backward(S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs) -> Gradient:
+    """dx = sum_k T_k(S) (dy A_k^T), from the output side;  dA_k = (T_k(S) x)^T dy with the terms computed again."""
+    da = torch.empty_like(a) if needs[1] else None
+    if da is not None:
+        for k, term in enumerate(chebyshev_terms(S, x.flatten(2), a.shape[1] - 1)):
+            da[:, k] = transpose_times(term.reshape(x.shape), dy.flatten(2))
+    return synthesise(S, dy, a.mT) if needs[0] else None, da
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over nodes (B, n) of -log softmax(scores)[label] for each replicate (B,), and its gradient (B, N, J)."""
+    where = nodes[..., None].expand(*nodes.shape, scores.shape[-1])
+    logs = scores.gather(1, where).log_softmax(-1)  # (B, n, J)
+    wanted = labels[nodes]
+    losses = -logs.gather(2, wanted[..., None])[..., 0].mean(1)
+    rows = (logs.exp() - F.one_hot(wanted, scores.shape[-1])) / nodes.shape[1]
+    return losses, torch.zeros_like(scores).scatter_(1, where, rows)
+
+
+def correct(scores: Tensor, labels: Tensor, nodes: Tensor) -> Tensor:
+    """How many of nodes (B, n) have their largest score at their label: (B,)."""
+    return (scores.argmax(-1).gather(1, nodes) == labels[nodes]).sum(1)
+
+
+def adam_(
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    lr: Tensor,
+    weight_decay: Tensor,
+    step: Tensor,
+    betas: tuple[float, float],
+    eps: float,
+) -> None:
+    """One update of p, m and v (B, ...) in place; lr, weight_decay and step are (B,), in float64."""
+    shape = (-1, *[1] * (p.dim() - 1))
+    grad = g.addcmul(weight_decay.to(p).view(shape), p)
+    m.lerp_(grad, 1 - betas[0])
+    v.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+    rate = (lr / (1 - betas[0] ** step)).to(p).view(shape)
+    p.sub_(rate * m / (v / (1 - betas[1] ** step).to(p).view(shape)).sqrt_().add_(eps))

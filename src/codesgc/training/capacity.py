@@ -1,0 +1,72 @@
+"""How many replicates train at once: about as many as the cache holds, and never more than the memory does."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from codesgc.errors import InputError
+from codesgc.graph import Graph
+from codesgc.models import SpectralModel
+from codesgc.zoo import Config
+
+MOST = 64  # beyond this the cost of a call is spread thinly enough
+KEPT = 10  # tensors of a replicate's widest size that are alive at its peak: activations, gradients, work space
+
+
+def replicate_bytes(graph: Graph, config: Config) -> tuple[int, int]:
+    """Bytes of one replicate's widest activation in float32, and an upper estimate of all that it needs."""
+    assert graph.x is not None
+    model = SpectralModel(graph.num_features, graph.num_classes, config)
+    sparse = graph.x.layout != torch.strided
+    widths = [] if sparse else [graph.num_features]
+    widths += [] if model.encoder is None else [config.hidden]
+    for conv in model.layers:
+        parts = conv.decomposition
+        core = getattr(parts, "rank", 0) * getattr(parts, "rank_out", 1)
+        widths += [conv.out_channels, core, conv.in_channels if parts.per_channel else 0]
+    widest = 4 * graph.num_nodes * max(widths)
+    masks = graph.x.values().numel() // 8 if sparse else 0
+    return widest, KEPT * widest + masks + 5 * 4 * sum(p.numel() for p in model.parameters())
+
+
+def cache_bytes() -> int:
+    """Size of the last-level cache, 32 MiB if the system does not say."""
+    try:
+        size = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
+        return int(size.rstrip("KM")) << (20 if size.endswith("M") else 10)
+    except (OSError, ValueError):
+        return 32 << 20
+
+
+def free_bytes() -> int:
+    """Memory that may still be taken: what the system says is available, or less where a control group limits it."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) << 10
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        free = free if limit == "max" else min(free, int(limit) - used)
+    except (OSError, ValueError):
+        pass
+    return free
+
+
+def population_size(graph: Graph, config: Config, jobs: int, asked: int | None = None) -> int:
+    """The number asked for, or one that suits the graph and this machine; an error if it does not fit in memory."""
+    widest, needed = replicate_bytes(graph, config)
+    free = free_bytes()
+    size = asked
+    if size is None:
+        size = max(2, min(MOST, cache_bytes() // (4 * widest), int(0.8 * free) // needed))
+    size = min(size, jobs)
+    if size * needed > free:
+        fits = free // needed
+        remedy = f"train {fits} at once (population={fits})" if fits else "take a smaller rank"
+        raise InputError(
+            f"{config.model} needs about {size * needed / 2**30:.1f} GiB for {size} runs at once, and "
+            f"{free / 2**30:.1f} GiB are free: {remedy}"
+        )
+    return size
