@@ -1,4 +1,4 @@
-// Vectors of 64 bytes from GCC's vector extension: the same source becomes AVX-512, AVX2 or plain code by the flags of
+// Vectors from GCC's vector extension, as wide as the registers: the same source becomes AVX-512, AVX2 or plain code by the flags of
 // the translation unit, whose functions live in the namespace CODESGC_ISA so that all versions link into one library.
 #pragma once
 #include <cstdint>
@@ -14,17 +14,26 @@
 
 namespace codesgc::CODESGC_ISA {
 
+// Wider than the registers, GCC would keep them in memory.
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;
+#endif
+
 template <typename T> struct VectorOf;
 template <> struct VectorOf<float> {
-    typedef float type __attribute__((vector_size(64)));
+    typedef float type __attribute__((vector_size(VECTOR_BYTES)));
 };
 template <> struct VectorOf<double> {
-    typedef double type __attribute__((vector_size(64)));
+    typedef double type __attribute__((vector_size(VECTOR_BYTES)));
 };
 template <typename T> using Vector = typename VectorOf<T>::type;
 
-// Lanes of a vector: 16 floats or 8 doubles.
-template <typename T> constexpr int64_t LANES = 64 / sizeof(T);
+// Lanes of a vector: of 64 bytes, 16 floats or 8 doubles.
+template <typename T> constexpr int64_t LANES = VECTOR_BYTES / sizeof(T);
 
 template <typename T> inline Vector<T> load(const T *p) {
     Vector<T> v;

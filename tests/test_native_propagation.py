@@ -8,7 +8,6 @@ from torch import Tensor
 
 from codesgc import _native
 
-
 DTYPES = {"float": torch.float32, "double": torch.float64}
 GRAPHS = {"one node": (1, 0.0), "no edges": (40, 0.0), "few": (7, 0.4), "some": (61, 0.1), "many": (150, 0.08)}
 ORDERS = (0, 1, 2, 3, 10)
