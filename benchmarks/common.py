@@ -16,12 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import codesgc
 from codesgc import Graph, InputError, load_dataset
 from codesgc.training.protocol import versions
 
@@ -129,11 +129,7 @@ def summary(groups: Mapping[str, Sequence[tuple[str, float]]]) -> str:
 
 def engine() -> str:
     """Which kernels the library runs here."""
-    if find_spec("codesgc._native") is None:
-        return "portable kernels (torch)"
-    from codesgc import _native  # not built everywhere
-
-    return f"native kernels ({_native.instruction_set()})"
+    return codesgc.engine_name()
 
 
 def cpu() -> str:

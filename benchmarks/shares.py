@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-import torch.nn.functional as F
 from common import Report, Row, normalised, parse, parser, spread, timed
 from epoch import filled
 from textbook import MODELS
@@ -28,6 +27,7 @@ from textbook import MODELS
 from codesgc import SpectralModel, preset
 from codesgc import engine as library
 from codesgc.engine import CSR, Dropout, Filter
+from codesgc.training import population as training
 from codesgc.training.adam import Adam
 from codesgc.training.population import Job
 from codesgc.training.splits import random_split
@@ -114,7 +114,7 @@ class Clock:
                 (Filter, "analyse", "propagation"),
                 (Dropout, "forward", "dropout"),
                 (Adam, "step", "optimiser"),
-                (F, "cross_entropy", "loss"),
+                (training, "cross_entropy", "loss"),
             ):
                 stack.enter_context(mock.patch.object(owner, method, self.around(operation, getattr(owner, method))))
             stack.enter_context(mock.patch.object(SpectralModel, "forward", model))
@@ -135,7 +135,7 @@ class Clock:
 
 
 def _tensor(value: object) -> object:
-    return value.values if isinstance(value, CSR) else value
+    return value[0] if isinstance(value, tuple) else value
 
 
 def rows(args: Namespace) -> Iterator[Row]:

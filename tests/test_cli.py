@@ -89,7 +89,7 @@ def on_pty(*argv: object, until: bytes | None = None, signals: tuple[int, ...] =
 def test_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
-    assert capsys.readouterr().out == f"codesgc {codesgc.__version__}\n"
+    assert capsys.readouterr().out == f"codesgc {codesgc.__version__}, {codesgc.engine_name()}\n"
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["models"], ["datasets"], ["--version"]])
@@ -383,7 +383,7 @@ def test_quiet_on_a_terminal(ring):
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interruption_keeps_the_finished_runs(ring, tmp_path, number, status):
     file = tmp_path / "result.json"
-    argv = ["train", ring, "--runs", "400", "--set", "epochs=200", "patience=200", "--json", file]
+    argv = ["train", ring, "--runs", "400", "--population", "1", "--set", "epochs=200", "patience=200", "--json", file]
     shown, found = on_pty(*argv, until=b" 1/400 runs", signals=(number,))
     assert found == status, shown[-2000:]
     data = json.loads(file.read_text())

@@ -95,7 +95,7 @@ class Population:
         self.classes = graph.num_classes
         x = graph.x if graph.x.layout == torch.strided else CSR.from_tensor(graph.x)
         self.x = x.to(device, dtype) if isinstance(x, Tensor) else x.to(dtype).to(device)
-        self.y = graph.y.to(device)
+        self.y = graph.y.clamp_min(0).to(device)  # unlabelled nodes are in no part of a split
         self.device, self.dtype, self.config = device, dtype, config
         self._make(size)
         self.S = self.model.operator(graph, dtype).to(device)
