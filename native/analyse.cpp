@@ -5,11 +5,7 @@
 namespace codesgc::CODESGC_ISA {
 namespace {
 
-#ifdef __AVX512F__
-constexpr int TERMS = 12; // rows of A_k and of its gradient that are kept in registers
-#else
-constexpr int TERMS = 3;
-#endif
+constexpr int TERMS = REGISTERS * 3 / 8; // rows of A_k and of its gradient that are kept in registers
 
 // For TERMS of the pairs p = (k, i) and one vector of the J columns, over a block of rows (n, q):
 //     sum[r] += sum_p t[r, p] a[p],   da[p] += sum_r t[r, p] y[r]       summed in T over the block, in double beyond
@@ -130,7 +126,7 @@ template <typename T> struct Analysis {
                         Scratch::rounded(block_size * sizeof(T)));
         T *terms = scratch.take<T>((K + 1) * size), *matrix = scratch.take<T>(matrix_size),
           *block = scratch.take<T>(block_size);
-        pack(S, begin, end, V, v, Q * I, terms);
+        pack(S, begin, end, V * LANES<T>, v, Q * I, terms);
         for (int64_t k = 1; k <= K; ++k) {
             T *to = terms + k * size;
             k == 1 ? propagate<V, false, false, T>(S, 1, to - size, nullptr, to)
@@ -183,8 +179,8 @@ void analyse(const Csr<T> &S, const T *v, const T *y, const T *a, T *sum, T *da,
         for (int64_t t = unit * tiles; t < (unit + 1) * tiles; ++t) {
             const Tile &tile = plan.tiles[t];
             double *own = da ? parts.get() + tile.begin * part : nullptr;
-            tile.vectors == 2 ? analysis.template run<2>(p + tile.begin, p + tile.end, own)
-                              : analysis.template run<1>(p + tile.begin, p + tile.end, own);
+            tile.lines == 2 ? analysis.template run<2 * LINE_VECTORS>(p + tile.begin, p + tile.end, own)
+                              : analysis.template run<LINE_VECTORS>(p + tile.begin, p + tile.end, own);
         }
     });
     if (da)

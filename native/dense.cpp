@@ -7,12 +7,8 @@
 
 namespace codesgc::CODESGC_ISA {
 
-// Rows of a tile of V vectors: as many as the 32 registers of AVX-512, or the 16 of others, hold.
-#if defined(__AVX512F__)
-template <int V> constexpr int ROWS = V == 4 ? 6 : V == 2 ? 8 : 12;
-#else
-template <int V> constexpr int ROWS = 12 / V;
-#endif
+// Rows of a tile of V vectors, as many as the registers hold.
+template <int V> constexpr int ROWS = REGISTERS == 32 ? (V == 4 ? 6 : V == 2 ? 8 : 12) : 12 / V;
 constexpr int64_t CHUNK = 96; // rows (of a tall operand) that are worked on together: they stay in L1
 
 // The left operand of a product: element (row, k) is data[row * row_step + k * k_step].
@@ -180,22 +176,24 @@ static void matmul_tn(const T *x, int64_t x_step, const T *dy, T *out, int64_t B
 
 // out[b, j] = sum_n dy[b, n, j], in chunks, in order.
 template <typename T> static void sum_rows(const T *dy, T *out, int64_t B, int64_t N, int64_t J, int threads) {
-    constexpr int64_t L = LANES<T>;
     parallel_for(B, threads, [&](int64_t b) {
-        for (int64_t c = 0; c < J; c += L) {
-            const int64_t width = std::min(L, J - c);
-            const T *x = dy + b * N * J + c;
-            Vector<T> total{};
-            for (int64_t n = 0; n < N; n += CHUNK) {
-                const int64_t end = std::min(n + CHUNK, N);
-                Vector<T> s[4] = {};
-                for (int64_t r = n; r < end; r += 4)
-                    for (int64_t k = 0; k < 4; ++k)
-                        if (r + k < end)
-                            s[k] += load_part(x + (r + k) * J, width);
-                total += (s[0] + s[1]) + (s[2] + s[3]);
+        Scratch scratch(Scratch::rounded(J * sizeof(T)));
+        T *__restrict__ sum = scratch.take<T>(J), *total = out + b * J;
+        std::fill(total, total + J, T(0));
+        for (int64_t first = 0; first < N; first += CHUNK) {
+            const int64_t last = std::min(first + CHUNK, N);
+            std::fill(sum, sum + J, T(0));
+            int64_t n = first;
+            for (; n + 4 <= last; n += 4) {
+                const T *x = dy + (b * N + n) * J;
+                for (int64_t j = 0; j < J; ++j)
+                    sum[j] += (x[j] + x[J + j]) + (x[2 * J + j] + x[3 * J + j]);
             }
-            store_part(out + b * J + c, total, width);
+            for (; n < last; ++n)
+                for (int64_t j = 0; j < J; ++j)
+                    sum[j] += dy[(b * N + n) * J + j];
+            for (int64_t j = 0; j < J; ++j)
+                total[j] += sum[j];
         }
     });
 }

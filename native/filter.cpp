@@ -73,9 +73,9 @@ template <typename T> struct Filter {
         T *newer = scratch.take<T>(size), *older = scratch.take<T>(size), *total = scratch.take<T>(size),
           *g = scratch.take<T>(size), *mt = scratch.take<T>((K + 1) * W);
         double *dot = scratch.take<double>((K + 1) * W);
-        pack(S, begin, end, V, x, C, newer);
+        pack(S, begin, end, V * LANES<T>, x, C, newer);
         if (DOT)
-            pack(S, begin, end, V, h, C, g);
+            pack(S, begin, end, V * LANES<T>, h, C, g);
         std::fill(mt, mt + (K + 1) * W, T(0));
         std::fill(dot, dot + (K + 1) * W, 0.0);
         if (SUM)
@@ -96,7 +96,7 @@ template <typename T> struct Filter {
         }
 
         if (SUM)
-            unpack(S, begin, end, V, total, sum, C);
+            unpack(S, begin, end, V * LANES<T>, total, sum, C);
         if (DOT)
             for (int64_t k = 0; k <= K; ++k)
                 for (const Piece *p = begin; p < end; ++p)
@@ -128,8 +128,8 @@ void filter(const Csr<T> &S, const T *x, const T *h, const T *m, T *sum, T *dm, 
     parallel_for(int64_t(plan.tiles.size()), threads, [&](int64_t i) {
         const Tile &tile = plan.tiles[i];
         const Piece *p = plan.pieces.data();
-        tile.vectors == 2 ? f.template run<2>(p + tile.begin, p + tile.end)
-                          : f.template run<1>(p + tile.begin, p + tile.end);
+        tile.lines == 2 ? f.template run<2 * LINE_VECTORS>(p + tile.begin, p + tile.end)
+                          : f.template run<LINE_VECTORS>(p + tile.begin, p + tile.end);
     });
 }
 

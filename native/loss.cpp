@@ -9,7 +9,7 @@ namespace codesgc::CODESGC_ISA {
 template <typename T> static inline Vector<T> exp_negative(Vector<T> x) {
     constexpr bool FLOAT = sizeof(T) == 4;
     typedef std::conditional_t<FLOAT, uint32_t, uint64_t> Bit;
-    typedef Bit Bits __attribute__((vector_size(VECTOR_BYTES)));
+    typedef Bit Bits __attribute__((vector_size(REGISTER)));
     constexpr T LOWEST = FLOAT ? -87 : -708, LOG2E = T(1.4426950408889634074);
     constexpr T ROUND = FLOAT ? T(0x1.8p23) : T(0x1.8p52); // adding it leaves the whole part, in the low bits
     constexpr T HIGH = FLOAT ? T(0x1.63p-1) : T(0x1.62e42feep-1); // ln 2 = HIGH + LOW, and k HIGH is exact

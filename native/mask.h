@@ -3,15 +3,11 @@
 #pragma once
 #include "simd.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 namespace codesgc::CODESGC_ISA {
 
-typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES)));
-constexpr int WORDS = VECTOR_BYTES / 4;
+constexpr int WORDS = REGISTER / 4;
+typedef uint32_t Words __attribute__((vector_size(REGISTER)));
+typedef uint16_t Halves __attribute__((vector_size(REGISTER)));
 
 // 0, 1, 2, ...
 inline Words lanes() {
@@ -23,7 +19,7 @@ inline Words lanes() {
 
 // Bit e of the result: whether half e of the words, in memory order, is at least the threshold, one of 0 to 65535.
 inline uint32_t halves_at_least(Words words, uint16_t threshold) {
-#if defined(__AVX512BW__)
+#if defined(__AVX512F__)
     return _mm512_cmpge_epu16_mask(__m512i(words), _mm512_set1_epi16(short(threshold)));
 #elif defined(__AVX2__)
     const __m256i stays = __m256i(Halves(words) >= threshold);

@@ -1,10 +1,11 @@
-// Vectors from GCC's vector extension, as wide as the registers: the same source becomes AVX-512, AVX2 or plain code by the flags of
-// the translation unit, whose functions live in the namespace CODESGC_ISA so that all versions link into one library.
+// Vectors from GCC's vector extension: the same source becomes AVX-512, AVX2 or plain code by the flags of the
+// translation unit, whose functions live in the namespace CODESGC_ISA so that all versions link into one library.
+// A vector is as wide as a register: GCC keeps wider ones in memory, which made the kernels twenty times slower.
 #pragma once
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -14,26 +15,25 @@
 
 namespace codesgc::CODESGC_ISA {
 
-// Wider than the registers, GCC would keep them in memory.
 #if defined(__AVX512F__)
-constexpr int VECTOR_BYTES = 64;
-#elif defined(__AVX__)
-constexpr int VECTOR_BYTES = 32;
+constexpr int REGISTER = 64, REGISTERS = 32; // bytes of a register, and how many there are
+#elif defined(__AVX2__)
+constexpr int REGISTER = 32, REGISTERS = 16;
 #else
-constexpr int VECTOR_BYTES = 16;
+constexpr int REGISTER = 16, REGISTERS = 16;
 #endif
 
 template <typename T> struct VectorOf;
 template <> struct VectorOf<float> {
-    typedef float type __attribute__((vector_size(VECTOR_BYTES)));
+    typedef float type __attribute__((vector_size(REGISTER)));
 };
 template <> struct VectorOf<double> {
-    typedef double type __attribute__((vector_size(VECTOR_BYTES)));
+    typedef double type __attribute__((vector_size(REGISTER)));
 };
 template <typename T> using Vector = typename VectorOf<T>::type;
 
-// Lanes of a vector: of 64 bytes, 16 floats or 8 doubles.
-template <typename T> constexpr int64_t LANES = VECTOR_BYTES / sizeof(T);
+// Lanes of a vector: 16 floats or 8 doubles with AVX-512, half of that with AVX2, a quarter in plain code.
+template <typename T> constexpr int64_t LANES = REGISTER / sizeof(T);
 
 template <typename T> inline Vector<T> load(const T *p) {
     Vector<T> v;
@@ -45,7 +45,16 @@ template <typename T> inline void store(T *p, Vector<T> v) { std::memcpy(p, &v, 
 
 template <typename T> inline Vector<T> splat(T x) { return Vector<T>{} + x; }
 
-// The first `count` lanes of p, zeros behind them; and back. AVX-512 has masks for it; a copy of a length that the
+#if defined(__AVX2__) && !defined(__AVX512F__)
+template <typename T> inline __m256i first_lanes(int64_t count) {
+    if constexpr (sizeof(T) == 4)
+        return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    else
+        return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+#endif
+
+// The first `count` lanes of p, zeros behind them; and back. By masks where there are any: a copy of a length that the
 // compiler does not know is a call.
 template <typename T> inline Vector<T> load_part(const T *p, int64_t count) {
 #ifdef __AVX512F__
@@ -53,7 +62,14 @@ template <typename T> inline Vector<T> load_part(const T *p, int64_t count) {
         return Vector<T>(_mm512_maskz_loadu_ps(__mmask16((1u << count) - 1), p));
     else
         return Vector<T>(_mm512_maskz_loadu_pd(__mmask8((1u << count) - 1), p));
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4)
+        return Vector<T>(_mm256_maskload_ps(p, first_lanes<T>(count)));
+    else
+        return Vector<T>(_mm256_maskload_pd(p, first_lanes<T>(count)));
 #else
+    if (count == LANES<T>)
+        return load(p);
     Vector<T> v{};
     std::memcpy(&v, p, count * sizeof(T));
     return v;
@@ -66,7 +82,14 @@ template <typename T> inline void store_part(T *p, Vector<T> v, int64_t count) {
         _mm512_mask_storeu_ps(p, __mmask16((1u << count) - 1), __m512(v));
     else
         _mm512_mask_storeu_pd(p, __mmask8((1u << count) - 1), __m512d(v));
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4)
+        _mm256_maskstore_ps(p, first_lanes<T>(count), __m256(v));
+    else
+        _mm256_maskstore_pd(p, first_lanes<T>(count), __m256d(v));
 #else
+    if (count == LANES<T>)
+        return store(p, v);
     std::memcpy(p, &v, count * sizeof(T));
 #endif
 }
@@ -75,11 +98,11 @@ template <typename T> inline void store_part(T *p, Vector<T> v, int64_t count) {
 inline void add_to(double *to, Vector<double> v) { store(to, load(to) + v); }
 
 inline void add_to(double *to, Vector<float> v) {
-    typedef float Half __attribute__((vector_size(32)));
+    typedef float Half __attribute__((vector_size(REGISTER / 2)));
     Half half[2];
     std::memcpy(half, &v, sizeof v);
     add_to(to, __builtin_convertvector(half[0], Vector<double>));
-    add_to(to + 8, __builtin_convertvector(half[1], Vector<double>));
+    add_to(to + LANES<double>, __builtin_convertvector(half[1], Vector<double>));
 }
 
 // V vectors side by side: the columns of a node that are worked on together, in registers.
@@ -88,31 +111,37 @@ template <typename T, int V> struct Row {
 
     static Row load(const T *p) {
         Row r;
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             r.v[i] = CODESGC_ISA::load(p + i * LANES<T>);
         return r;
     }
     void store(T *p) const {
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             CODESGC_ISA::store(p + i * LANES<T>, v[i]);
     }
     Row &operator+=(const Row &r) {
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             v[i] += r.v[i];
         return *this;
     }
     friend Row operator+(Row a, const Row &b) { return a += b; }
     friend Row operator-(Row a, const Row &b) {
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             a.v[i] -= b.v[i];
         return a;
     }
     friend Row operator*(Row a, const Row &b) {
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             a.v[i] *= b.v[i];
         return a;
     }
     friend Row operator*(T x, Row a) {
+#pragma GCC unroll 8
         for (int i = 0; i < V; ++i)
             a.v[i] *= x;
         return a;

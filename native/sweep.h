@@ -1,6 +1,6 @@
 // What the sweeps of the recurrence T_{k+1} = 2 S T_k - T_{k-1} share.
 //
-// A tile is one or two vectors of columns, of all nodes, for one term: small enough to stay in the cache, and complete
+// A tile is one or two cache lines of columns, of all nodes, for one term: small enough to stay in the cache, complete
 // in itself, since columns do not meet in S. Its nodes stand in S.order, where neighbours are near each other. Columns
 // are dealt to tiles in pieces; how the columns of a replicate are cut depends on nothing but its own shape, and the
 // operations on a column not at all on those beside it.
@@ -11,6 +11,10 @@
 
 namespace codesgc::CODESGC_ISA {
 
+// Columns of a cache line, and vectors.
+template <typename T> constexpr int64_t LINE = 64 / sizeof(T);
+constexpr int LINE_VECTORS = 64 / REGISTER;
+
 // Columns first, ..., first + count - 1 of replicate b, at lane `at` of their tile.
 struct Piece {
     int64_t b, first, count, at;
@@ -18,7 +22,7 @@ struct Piece {
 
 struct Tile {
     int64_t begin, end; // its pieces
-    int vectors;
+    int lines;
 };
 
 struct Plan {
@@ -30,14 +34,14 @@ constexpr int64_t CACHE = int64_t(8) << 20; // of one thread, roughly
 
 // Cuts the Q J columns of each replicate into pieces of at most one vector, which hold several whole groups of J
 // columns or a part of one group, and fills tiles with pieces; `apart`: only pieces of one replicate share a tile.
-template <typename T> inline Plan plan_tiles(int64_t B, int64_t Q, int64_t J, int vectors, bool apart) {
+template <typename T> inline Plan plan_tiles(int64_t B, int64_t Q, int64_t J, int lines, bool apart) {
     constexpr int64_t L = LANES<T>;
     Plan plan;
     int64_t used = 0; // lanes of the last tile
     for (int64_t b = 0; b < B; ++b)
         for (int64_t c = 0; c < Q * J;) {
             const int64_t count = J <= L ? std::min(L / J * J, Q * J - c) : std::min(L, J - c % J);
-            const bool fits = used + count <= vectors * L && !(apart && c == 0);
+            const bool fits = used + count <= lines * LINE<T> && !(apart && c == 0);
             if (plan.tiles.empty() || !fits) {
                 const int64_t at = int64_t(plan.pieces.size());
                 plan.tiles.push_back({at, at, 1});
@@ -46,7 +50,7 @@ template <typename T> inline Plan plan_tiles(int64_t B, int64_t Q, int64_t J, in
             plan.pieces.push_back({b, c, count, used});
             used += count;
             plan.tiles.back().end += 1;
-            plan.tiles.back().vectors = used > L ? 2 : 1;
+            plan.tiles.back().lines = used > LINE<T> ? 2 : 1;
             c += count;
         }
     return plan;
@@ -71,8 +75,8 @@ template <typename T> inline int useful_threads(const Csr<T> &S, int64_t columns
 
 // tile <- columns of the pieces of x (B, N, C), zeros between and behind them; and back.
 template <typename T>
-inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int vectors, const T *x, int64_t C, T *tile) {
-    const int64_t N = S.rows, W = vectors * LANES<T>;
+inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *x, int64_t C, T *tile) {
+    const int64_t N = S.rows;
     int64_t used = 0;
     for (const Piece *p = begin; p < end; ++p)
         used += p->count;
@@ -89,8 +93,8 @@ inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int vect
 }
 
 template <typename T>
-inline void unpack(const Csr<T> &S, const Piece *begin, const Piece *end, int vectors, const T *tile, T *x, int64_t C) {
-    const int64_t N = S.rows, W = vectors * LANES<T>;
+inline void unpack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *tile, T *x, int64_t C) {
+    const int64_t N = S.rows;
     for (int64_t n = 0; n < N; ++n)
         for (const Piece *p = begin; p < end; ++p) {
             T *to = x + (p->b * N + S.order[n]) * C + p->first;

@@ -3,11 +3,7 @@
 namespace codesgc::CODESGC_ISA {
 namespace {
 
-#ifdef __AVX512F__
-constexpr int WIDEST = 6; // vectors of a product's row that are kept in registers, for several rows at once
-#else
-constexpr int WIDEST = 1;
-#endif
+constexpr int WIDEST = REGISTERS / 5; // vectors of a product's row that are kept in registers, for several rows at once
 
 // to[r] <- rows[r] a for P vectors of columns: rows of length I, a (I, stride), to (count, stride). M rows share the
 // loads of a; rows[] is readable, and `to` writable, up to a multiple of M.
@@ -31,7 +27,7 @@ template <typename T, int P = WIDEST>
 void multiply_all(const T *const *rows, int64_t count, int64_t I, const T *a, int64_t vectors, int64_t stride, T *to) {
     constexpr int64_t L = LANES<T>;
     for (; vectors >= P; vectors -= P, a += P * L, to += P * L)
-        multiply<T, P, (P > 2 ? 4 : 8)>(rows, count, I, a, stride, to);
+        multiply<T, P, (16 * P > REGISTERS ? 4 : 8)>(rows, count, I, a, stride, to);
     if constexpr (P > 1)
         multiply_all<T, P - 1>(rows, count, I, a, vectors, stride, to);
 }
@@ -116,7 +112,7 @@ template <typename T> struct Synthesis {
             k + 1 == K ? propagate<V, true, false, T>(S, k ? 2 : 1, to + size, nullptr, to)
                        : propagate<V, true, true, T>(S, k ? 2 : 1, to + size, to + 2 * size, to);
         }
-        unpack(S, begin, end, V, terms, out, Q * J);
+        unpack(S, begin, end, V * LANES<T>, terms, out, Q * J);
     }
 };
 
@@ -129,8 +125,8 @@ void synthesise(const Csr<T> &S, const T *x, const T *a, T *out, int64_t B, int6
     parallel_for(int64_t(plan.tiles.size()), threads, [&](int64_t t) {
         const Tile &tile = plan.tiles[t];
         const Piece *p = plan.pieces.data();
-        tile.vectors == 2 ? synthesis.template run<2>(p + tile.begin, p + tile.end)
-                          : synthesis.template run<1>(p + tile.begin, p + tile.end);
+        tile.lines == 2 ? synthesis.template run<2 * LINE_VECTORS>(p + tile.begin, p + tile.end)
+                          : synthesis.template run<LINE_VECTORS>(p + tile.begin, p + tile.end);
     });
 }
 
