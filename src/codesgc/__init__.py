@@ -76,10 +76,10 @@ def engine_name() -> str:
     if os.environ.get("CODESGC_ENGINE") == "portable":
         return "portable engine (CODESGC_ENGINE=portable)"
     try:
-        from codesgc import _native
+        kernels = import_module("codesgc._native")
     except ImportError:
         return "portable engine (no native kernels: there was no C++ compiler at installation)"
-    return f"native kernels ({_native.instruction_set()})"
+    return f"native kernels ({kernels.instruction_set()})"
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ The kernels follow `threads()`, and a replicate's bits depend neither on that no
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,10 +20,9 @@ from codesgc.engine.sparse import CSR
 kernels: Any = None
 if os.environ.get("CODESGC_ENGINE", "native") != "portable":
     try:
-        from codesgc import _native as kernels  # type: ignore[no-redef]
+        kernels = import_module("codesgc._native")
     except ImportError:  # there was no compiler when the package was installed
         kernels = None
-
 
 _threads: int | None = None
 
