@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from codesgc import console, settings
 from codesgc.datasets.registry import DATASETS
 from codesgc.errors import InputError, unknown
+from codesgc.files import write_text
 from codesgc.zoo import Config, find_model, paper_value
 from codesgc.zoo.published import is_published
 
@@ -81,20 +81,6 @@ def check_writable(file: str) -> None:
         raise InputError(f"--json {file}: there is no folder {path.parent}; create it, or choose another path")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"--json {file}: it may not be written; choose another path")
-
-
-def write(file: str, text: str) -> None:
-    """Beside the target, then renamed: a reader sees the old file or the new one. Pipes and devices are written to."""
-    path = Path(os.path.realpath(file))
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    temporary = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def as_json(results: Sequence["Result"], dataset: str | None, several: bool) -> str:
@@ -228,7 +214,7 @@ def train_all(args: argparse.Namespace, graph: "Graph", dataset: str | None, con
                     (accuracy,) = console.intervals([measured(result)], console.plus_minus(sys.stderr))
                     console.show(f"{result.model}: {accuracy}", sys.stderr)
                 if args.json not in (None, "-"):
-                    write(args.json, as_json(results, dataset, several))
+                    write_text(args.json, as_json(results, dataset, several))
                 if result.interrupted:
                     raise KeyboardInterrupt
     except KeyboardInterrupt:

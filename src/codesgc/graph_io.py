@@ -5,7 +5,6 @@ where it is used; NetworkX and PyG are recognised by what their objects offer an
 """
 
 import os
-import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codesgc.errors import InputError
+from codesgc.files import replacing
 from codesgc.graph_checks import check_scipy
 
 Arguments = dict[str, Any]
@@ -113,20 +113,14 @@ def read_npz(path: str | os.PathLike[str]) -> Arguments:
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write beside the target, then rename: a reader sees the old file or the new one, never half of one."""
     file = _file(path)
-    temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:
-        with temporary.open("xb") as stream:
+        with replacing(file) as stream:
             np.savez_compressed(stream, **dict(arrays))  # type: ignore[arg-type]  # numpy's stub reads ** as allow_pickle
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
     except OSError as error:
         raise InputError(
             f"{file} cannot be written ({error.strerror}): expected a path in an existing folder; "
             f"create the folder, or choose another path"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _load(file: Path) -> dict[str, npt.NDArray[Any]]:
