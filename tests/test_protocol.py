@@ -1,6 +1,8 @@
 """`train`: what it learns, what it reports, and how it stops."""
 
 import json
+import signal
+import threading
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 
 from codesgc import MODELS, Config, Graph, InputError, Result, train
 from codesgc.training import PROTOCOLS, Run, bootstrap_interval, random_split
+from codesgc.training.signals import held_signals
 from codesgc.zoo.config import ARCHITECTURES
 
 CONFIG = Config(order=3, epochs=30, patience=20, options={"rank": 8}, lr={"default": 0.05}, dropout={"default": 0.2})
@@ -297,3 +300,49 @@ def test_graphs_without_features_or_labels_are_refused() -> None:
         train(Graph(edges, x=torch.eye(2), y=[-1, -1]))
     with pytest.raises(InputError, match="expected more labels"):
         train(Graph(edges, x=torch.eye(2), y=[0, 1]))
+
+
+class Finalised:
+    """Its end is a place where Python swallows exceptions."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interruption_is_not_lost_where_exceptions_are() -> None:
+    def progress(done: Sequence[Run], active: Sequence[Run]) -> None:
+        if len(done) == 1:
+            Finalised()
+
+    result = train(community_graph(), CONFIG, runs=50, population=1, progress=progress)
+    assert result.interrupted and len(result.runs) == 1
+
+
+def test_a_second_interruption_does_not_wait() -> None:
+    with held_signals(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_signals_that_are_ignored_or_come_to_a_thread_are_left_alone() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with held_signals() as deliver:
+            signal.raise_signal(signal.SIGINT)
+            deliver()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    seen: list[bool] = []
+    with held_signals():
+        held = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=lambda: seen.append(_enters(held)))
+        thread.start()
+        thread.join()
+    assert seen == [True]
+
+
+def _enters(handler: object) -> bool:
+    with held_signals():
+        return signal.getsignal(signal.SIGINT) is handler

@@ -14,7 +14,8 @@ from codesgc.errors import InputError, unknown
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel
 from codesgc.training.capacity import population_size
-from codesgc.training.population import Job, Run, train_jobs
+from codesgc.training.population import Job, Run, Slot, train_jobs
+from codesgc.training.signals import held_signals
 from codesgc.training.splits import random_split
 from codesgc.zoo import Config, find_model
 
@@ -143,18 +144,21 @@ def train(
     done: list[Run] = []
     models: dict[int, SpectralModel] = {}
     began, interrupted = time.perf_counter(), False
+    size = population_size(graph, config, runs, population)
     try:
-        for run, trained in train_jobs(
-            graph,
-            jobs,
-            size=population_size(graph, config, runs, population),
-            device=torch.device(device),
-            keep_best=keep_models,
-            on_epoch=None if progress is None else lambda slots: progress(done, [slot.run for slot in slots]),
-        ):
-            done.append(run)
-            if trained is not None:
-                models[run.seed] = trained
+        with held_signals() as deliver:
+
+            def on_epoch(slots: Sequence[Slot]) -> None:
+                if progress is not None:
+                    progress(done, [slot.run for slot in slots])
+                deliver()
+
+            for run, trained in train_jobs(
+                graph, jobs, size=size, device=torch.device(device), keep_best=keep_models, on_epoch=on_epoch
+            ):
+                done.append(run)
+                if trained is not None:
+                    models[run.seed] = trained
     except KeyboardInterrupt:
         if not done:
             raise
