@@ -1,14 +1,19 @@
 """Replicates that train together: what becomes of each is what would become of it alone."""
 
+import functools
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from codesgc import DECOMPOSITIONS, MODELS, Config, Graph, SpectralModel
 from codesgc.models import rates
 from codesgc.training import Job, Run, Split, random_split, train_jobs
-from codesgc.training.population import Population, Slot, new_model
+from codesgc.training.population import Population, Slot, new_model, shape
 
 CONFIG = Config(order=3, epochs=25, patience=8, hidden=7, options={"rank": 5}, lr={"default": 0.05})
 
@@ -42,7 +47,7 @@ def various(graph: Graph) -> list[Job]:
 def runs_of(graph: Graph, jobs: list[Job], size: int, **options: object) -> dict[int, tuple[Run, list[Tensor]]]:
     """Each job's run and final parameters, by seed."""
     done = train_jobs(graph, jobs, size=size, keep_best=True, **options)
-    return {run.seed: (run, [p.detach() for p in model.parameters()]) for run, model in done}
+    return {run.seed: (run, [p.detach() for p in model.parameters()]) for _, run, model in done}
 
 
 # --- together and alone
@@ -78,13 +83,83 @@ def test_every_model_trains_in_a_population_as_alone(name: str) -> None:
     config = config.updated({"order": min(3, config.order), "hidden": 7, "epochs": 6, "patience": 3})
     assert graph.y is not None
     jobs = [Job(config, seed, random_split(graph.y, seed)) for seed in range(3)]
-    alone, together = (runs_of(graph, jobs, size, dtype=torch.float64) for size in (1, 3))
+    alone, together = (runs_of(graph, jobs, size) for size in (1, 3))
     for seed in range(3):
         assert alone[seed][0] == together[seed][0]
         for p, q in zip(alone[seed][1], together[seed][1], strict=True):
-            # Adam divides gradients by their own size: where they vanish, it magnifies rounding
-            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-6)
+            assert torch.equal(p, q)
         assert any(not torch.equal(p, q) for p, q in zip(alone[seed][1], _start(graph, jobs[seed]), strict=True))
+
+
+MIXED = [
+    {},
+    {"basis": "chebyshev", "options": {"rank": 5}, "dropout": 0.4},
+    {"basis": "bernstein", "options": {"rank": 5}},
+    {"options": {"rank": 3}, "dropout": {"C": 0.5}},
+    {"decomposition": "tucker", "options": {"rank": 2, "rank_in": 3, "rank_out": 4}, "dropout": {"Z": 0.5}},
+    {"decomposition": "tucker", "options": {"rank": 2, "rank_in": 3, "rank_out": 4}, "basis": "legendre", "epochs": 4},
+    {"architecture": "hybrid", "matrix": "laplacian", "basis": "favard", "options": {"rank": 5}, "order": 2},
+    {"decomposition": "gpr", "matrix": "gcn", "basis": "monomial", "options": {"alpha": 0.2}, "patience": 1},
+]
+
+
+@functools.cache
+def mixed_alone(seed: int) -> tuple[Run, list[Tensor]]:
+    graph = community_graph()
+    return runs_of(graph, [job(graph, seed, **MIXED[seed])], 1)[seed]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.permutations(range(len(MIXED))), st.integers(1, 9), st.sampled_from([1, 2]), st.integers(1, len(MIXED)))
+def test_bits_do_not_depend_on_neighbours_order_slots_or_threads(
+    order: list[int], size: int, threads: int, count: int
+) -> None:
+    """Jobs of several shapes and bases, in any order, any number at once."""
+    graph, before = community_graph(), torch.get_num_threads()
+    alone = {seed: mixed_alone(seed) for seed in order[:count]}
+    torch.set_num_threads(threads)
+    try:
+        together = runs_of(graph, [job(graph, seed, **MIXED[seed]) for seed in order[:count]], size)
+    finally:
+        torch.set_num_threads(before)
+    for seed, (run, parameters) in alone.items():
+        assert together[seed][0] == run
+        assert all(torch.equal(p, q) for p, q in zip(parameters, together[seed][1], strict=True))
+
+
+def test_replicates_with_different_bases_form_one_population() -> None:
+    graph, sizes = community_graph(), []
+    jobs = [job(graph, 0), job(graph, 1, basis="chebyshev", options={"rank": 5})]
+    list(train_jobs(graph, jobs, size=2, on_epoch=lambda slots: sizes.append(len(slots))))
+    assert shape(jobs[0].config) == shape(jobs[1].config) and sizes[0] == 2
+
+
+def test_a_job_is_asked_for_when_a_place_is_free() -> None:
+    graph, asked = community_graph(), []
+
+    def jobs() -> Iterator[Job]:
+        for it in various(graph):
+            asked.append(it.seed)
+            yield it
+
+    ended = 0
+    for done in train_jobs(graph, jobs(), size=2):
+        ended += 1
+        assert len(asked) <= ended + 1
+        assert done.job.seed in asked
+    assert (ended, asked) == (5, [0, 1, 2, 3, 4])
+
+
+def test_a_stopped_slot_ends_after_its_epoch() -> None:
+    graph = community_graph()
+
+    def stop(slots: list[Slot]) -> None:
+        for slot in slots:
+            assert slot.latest is not None and slot.latest.val <= slot.run.val_accuracy
+            slot.stopped = slot.job.seed == 0 and slot.run.epochs == 2
+
+    ended = {done.job.seed: done.run.epochs for done in train_jobs(graph, various(graph), size=3, on_epoch=stop)}
+    assert ended[0] == 2 and ended[4] == 7
 
 
 def _start(graph: Graph, job: Job) -> list[Tensor]:
@@ -105,7 +180,7 @@ def test_a_parameter_without_a_say_stays_where_it_is() -> None:
 def train_two_epochs(config: Config) -> None:
     graph = community_graph(21)
     assert graph.y is not None
-    ((run, _),) = train_jobs(graph, [Job(config, 0, random_split(graph.y, 0))])
+    ((_, run, _),) = train_jobs(graph, [Job(config, 0, random_split(graph.y, 0))])
     assert run.epochs == 2
 
 
@@ -140,7 +215,7 @@ def test_a_population_of_one_is_a_plain_training_loop() -> None:
             best = [p.detach().clone() for p in model.parameters()]
         elif epoch - expected.best_epoch > it.config.patience:
             break
-    ((run, trained),) = train_jobs(graph, [it], dtype=torch.float64, keep_best=True)
+    ((_, run, trained),) = train_jobs(graph, [it], dtype=torch.float64, keep_best=True)
     assert (run.seed, run.best_epoch, run.epochs) == (5, expected.best_epoch, expected.epochs)
     assert run.val_accuracy == pytest.approx(expected.val_accuracy, abs=1e-9)
     assert run.test_accuracy == pytest.approx(expected.test_accuracy, abs=1e-9)
@@ -150,7 +225,7 @@ def test_a_population_of_one_is_a_plain_training_loop() -> None:
 
 def test_a_trained_model_scores_what_its_run_says() -> None:
     graph = community_graph()
-    for run, model in train_jobs(graph, various(graph), size=3, keep_best=True):
+    for _, run, model in train_jobs(graph, various(graph), size=3, keep_best=True):
         assert isinstance(model, SpectralModel) and not model.training
         split = random_split(graph.y, run.seed)
         right = (model(graph.x, graph).argmax(1) == graph.y).double() * 100
@@ -160,7 +235,7 @@ def test_a_trained_model_scores_what_its_run_says() -> None:
 
 def test_models_are_kept_only_if_asked() -> None:
     graph = community_graph()
-    assert [model for _, model in train_jobs(graph, various(graph)[:2])] == [None, None]
+    assert [done.model for done in train_jobs(graph, various(graph)[:2])] == [None, None]
 
 
 def test_a_start_is_a_function_of_the_seed_alone() -> None:

@@ -78,8 +78,13 @@ def check_names(config: Config) -> Names:
     return known
 
 
+def takes_number(annotation: Any) -> bool:
+    """Whether an option is a number, and not a size or a switch."""
+    return float in (get_args(annotation) or (annotation,))
+
+
 def _fits(value: Any, annotation: Any) -> bool:
-    if float in (get_args(annotation) or (annotation,)):
+    if takes_number(annotation):
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return not isinstance(value, str)  # whole numbers: the part checks those itself
 

@@ -1,6 +1,6 @@
 """Polynomial bases, by name in `BASES`; adding one is one short file (CONTRIBUTING.md)."""
 
-from codesgc.bases.base import BASES, Basis, make_basis
+from codesgc.bases.base import BASES, Basis, Tabulated, make_basis
 from codesgc.bases.bernstein import Bernstein
 from codesgc.bases.chebyshev import Chebyshev, ChebyshevSecond
 from codesgc.bases.favard import Favard
@@ -22,5 +22,6 @@ __all__ = [
     "Legendre",
     "Monomial",
     "OptBasis",
+    "Tabulated",
     "make_basis",
 ]

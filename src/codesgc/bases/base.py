@@ -96,6 +96,34 @@ class Basis(nn.Module, ABC):
         return Filter(S, self.to_chebyshev(order, S.scale, S.shift).to(S.t.device), self.channels)
 
 
+class Tabulated(Basis):
+    """Polynomials given by their Chebyshev coefficients on matrices S = scale t + shift I: B (..., K+1, K+1).
+
+        P_k(s) = sum_l B[k, l] T_l((s - shift) / scale)
+
+    Any fixed basis can be written so; replicates with different bases then differ in one tensor, with B as its buffer.
+
+    >>> flat = Tabulated(torch.eye(3), scale=2.0, shift=1.0)
+    >>> flat.evaluate(torch.tensor([1.0, 3.0]), order=2).tolist()
+    [[1.0, 1.0], [0.0, 1.0], [-1.0, 1.0]]
+    """
+
+    B: Tensor
+
+    def __init__(self, B: Tensor, scale: float, shift: float) -> None:
+        super().__init__()
+        self.scale, self.shift = scale, shift
+        self.register_buffer("B", B)
+
+    def evaluate(self, points: Tensor, order: int) -> Tensor:
+        t = (points - self.shift) / self.scale
+        terms = three_term(order, torch.ones_like(t), lambda k, p, q: (2 if k > 1 else 1) * t * p - q)
+        return self.B.to(points) @ terms
+
+    def on(self, S: Operator, order: int) -> Filter:
+        return Filter(S, self.B)
+
+
 def make_basis(basis: str | Basis, order: int, channels: int, replicates: int | None, /, **options: Any) -> Basis:
     """A registered basis by its name with its options, or the one given."""
     if isinstance(basis, Basis):

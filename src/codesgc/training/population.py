@@ -1,17 +1,20 @@
 """Training of many replicates as one model on one graph."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from codesgc.bases import BASES, Tabulated
 from codesgc.engine import CSR
 from codesgc.engine.native import leaving_torch_one_thread
 from codesgc.engine.ops import cross_entropy, engine
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel, rates
+from codesgc.names import names, takes_number
 from codesgc.training.adam import Adam
 from codesgc.training.splits import Split
 from codesgc.zoo import Config
@@ -19,11 +22,12 @@ from codesgc.zoo import Config
 
 @dataclass(frozen=True)
 class Job:
-    """One training: a configuration, a seed for initialisation and dropout, and a split."""
+    """One training: a configuration, a seed for initialisation and dropout, and a split; `tag` is the caller's."""
 
     config: Config
     seed: int
     split: Split
+    tag: Any = None
 
 
 @dataclass
@@ -37,19 +41,41 @@ class Run:
     epochs: int = 0
 
 
-@dataclass
-class Slot:
-    """A place in a population: the job in it, how far it is, and its best epoch's parameters if they are kept."""
+class Done(NamedTuple):
+    """A job that has ended, what came of it, and its model at the best epoch if models are kept."""
 
     job: Job
     run: Run
+    model: SpectralModel | None
+
+
+class Scores(NamedTuple):
+    """Of one epoch: training loss before the step, accuracies in per cent after it."""
+
+    loss: float
+    val: float
+    test: float
+
+
+@dataclass
+class Slot:
+    """A place in a population: the job in it, how far it is, and its best epoch's parameters if they are kept.
+
+    Whoever watches the epochs may set `stopped`, and the run ends there.
+    """
+
+    job: Job
+    run: Run
+    latest: Scores | None = None
+    stopped: bool = False
     best: list[Tensor] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
         """More epochs in a row than `patience` were worse than the best, or all `epochs` are done."""
         config = self.job.config
-        return self.run.epochs - self.run.best_epoch > config.patience or self.run.epochs >= config.epochs
+        worse = self.run.epochs - self.run.best_epoch
+        return self.stopped or worse > config.patience or self.run.epochs >= config.epochs
 
     def note(self, val: float, test: float) -> bool:
         """Count an epoch; keep its accuracies, and say so, where validation is not worse than the best so far."""
@@ -59,6 +85,21 @@ class Slot:
             return False
         run.val_accuracy, run.test_accuracy, run.best_epoch = val, test, run.epochs
         return True
+
+
+def shape(config: Config) -> tuple[Hashable, ...]:
+    """What replicates of one population have in common; all else about them is numbers.
+
+    >>> shape(Config(options={"a": 0.5, "b": 1.0})) == shape(Config(basis="chebyshev", lr={"default": 0.1}))
+    True
+    >>> shape(Config(options={"rank": 8})) == shape(Config(options={"rank": 4}))
+    False
+    """
+    known = names(config).options
+    sizes = {k: v for k, v in config.options.items() if k in known and not takes_number(known[k].annotation)}
+    basis = None if BASES[config.basis].fixed else config.basis
+    parts = config.architecture, config.decomposition, config.matrix, config.order, config.bias
+    return *parts, config.hidden, config.layers, basis, tuple(sorted(sizes.items()))
 
 
 def new_model(job: Job, in_channels: int, out_channels: int) -> SpectralModel:
@@ -76,7 +117,7 @@ class Population:
     """B replicates of one shape in training: `epoch` trains and scores them all once.
 
     A replicate's model is built alone and copied into a slot, so that what a slot holds is what training alone would
-    start with. Configurations may differ in numbers (rates, dropout, options such as a and b), not in shapes or names.
+    start with. Fixed bases become tables of Chebyshev coefficients, so that replicates may have different ones.
     """
 
     def __init__(
@@ -97,21 +138,30 @@ class Population:
         self.x = x.to(device, dtype) if isinstance(x, Tensor) else x.to(dtype).to(device)
         self.y = graph.y.clamp_min(0).to(device)  # unlabelled nodes are in no part of a split
         self.device, self.dtype, self.config = device, dtype, config
+        self.S = SpectralModel(self.x.shape[-1], self.classes, config).operator(graph, dtype).to(device)
+        self.slots: list[Slot] = []
+        self.nodes: list[Tensor] = []
         self._make(size)
-        self.S = self.model.operator(graph, dtype).to(device)
 
     def _make(self, size: int) -> None:
         self.model = SpectralModel(self.x.shape[-1], self.classes, self.config, replicates=size)
-        self.model.to(self.device, self.dtype)
+        self._tabulate(self.model.to(self.device, self.dtype), size)
         self.groups = [(name, p) for name, ps in self.model.groups().items() for p in ps]
         self.optimizer = Adam([p for _, p in self.groups], size)
-        self.slots: list[Slot] = []
-        self.nodes: list[Tensor] = []
+
+    def _tabulate(self, model: SpectralModel, *leading: int) -> SpectralModel:
+        """The model with its fixed bases as tables, one for each replicate."""
+        for conv in model.layers:
+            if conv.basis.fixed:
+                B = conv.basis.to_chebyshev(conv.order, self.S.scale, self.S.shift)
+                table = B.expand(*leading, *B.shape[-2:]).clone().to(self.device)
+                conv.basis = Tabulated(table, self.S.scale, self.S.shift)
+        return model
 
     @torch.no_grad()
     def start(self, slot: int, job: Job) -> None:
         """Put a new replicate into a slot; the slots are first filled in order."""
-        alone = new_model(job, self.x.shape[-1], self.classes)
+        alone = self._tabulate(new_model(job, self.x.shape[-1], self.classes))
         for target, source in zip(_tensors(self.model), _tensors(alone), strict=True):
             target[slot].copy_(source)
         for tensor in self.optimizer.state():
@@ -126,16 +176,28 @@ class Population:
         self.slots[slot : slot + 1] = [Slot(job, Run(job.seed))]
 
     @torch.no_grad()
-    def keep(self, kept: list[int]) -> None:
-        """Go on with these slots alone."""
-        tensors, states, slots, nodes = _tensors(self.model), self.optimizer.state(), self.slots, self.nodes
-        self._make(len(kept))
-        index = torch.tensor(kept, device=self.device)
+    def keep(self, kept: list[int], new: Sequence[Job] = ()) -> None:
+        """Go on with these slots and with new jobs behind them."""
+        tensors, states, slots = _tensors(self.model), self.optimizer.state(), self.slots
+        self._make(len(kept) + len(new))
+        index = torch.tensor(kept, dtype=torch.int64, device=self.device)
         for target, source in zip(_tensors(self.model), tensors, strict=True):
-            target.copy_(source[index])
+            target[: len(kept)] = source[index]
         for target, source in zip(self.optimizer.state(), states, strict=True):
-            target.copy_(source[index])
-        self.slots, self.nodes = [slots[i] for i in kept], [part[index] for part in nodes]
+            target[: len(kept)] = source[index]
+        self.slots = [slots[i] for i in kept]
+        self.nodes = [torch.cat([part[index], part[:1].expand(len(new), -1)]) for part in self.nodes]
+        for slot, job in enumerate(new, start=len(kept)):
+            self.start(slot, job)
+
+    def replace(self, jobs: Sequence[Job]) -> None:
+        """Put jobs into the slots of finished ones; the population grows or shrinks where their numbers differ."""
+        free = [i for i, slot in enumerate(self.slots) if slot.finished]
+        for i, job in zip(free, jobs, strict=False):
+            self.start(i, job)
+        left = set(free[len(jobs) :])
+        if left or len(jobs) > len(free):
+            self.keep([i for i in range(len(self.slots)) if i not in left], jobs[len(free) :])
 
     def epoch(self) -> None:
         """One step of every replicate, then its accuracies with the parameters after the step."""
@@ -152,8 +214,9 @@ class Population:
         with torch.no_grad():
             scores = self.model(self.x, self.S)  # (B, N, classes)
             right = [engine(scores).correct(scores, self.y, part).tolist() for part in (val, test)]
-        for i, (slot, r_val, r_test) in enumerate(zip(self.slots, *right, strict=True)):
-            improved = slot.note(100 * r_val / val.shape[1], 100 * r_test / test.shape[1])
+        for i, (slot, loss, r_val, r_test) in enumerate(zip(self.slots, losses.tolist(), *right, strict=True)):
+            slot.latest = Scores(loss, 100 * r_val / val.shape[1], 100 * r_test / test.shape[1])
+            improved = slot.note(slot.latest.val, slot.latest.test)
             if improved and self.keep_best:
                 slot.best = [tensor[i].detach().clone() for tensor in _tensors(self.model)]
 
@@ -161,9 +224,12 @@ class Population:
         """The model of a slot at its best epoch, on its own and in evaluation mode."""
         done = self.slots[slot]
         model = new_model(done.job, self.x.shape[-1], self.classes).to(self.device, self.dtype)
+        bases = [conv.basis for conv in model.layers]
         with torch.no_grad():
-            for target, source in zip(_tensors(model), done.best, strict=True):
+            for target, source in zip(_tensors(self._tabulate(model)), done.best, strict=True):
                 target.copy_(source)
+        for conv, basis in zip(model.layers, bases, strict=True):
+            conv.basis = basis
         return model.eval()
 
 
@@ -176,32 +242,38 @@ def train_jobs(
     dtype: torch.dtype = torch.float32,
     keep_best: bool = False,
     on_epoch: Callable[[list[Slot]], None] | None = None,
-) -> Iterator[tuple[Run, SpectralModel | None]]:
-    """Train jobs of one shape, `size` of them at a time, and yield each as it ends.
+) -> Iterator[Done]:
+    """Train jobs, `size` of them at a time, and yield each as it ends.
 
-    A replicate that stops leaves, and a waiting one takes its slot at once; when none waits, the population shrinks.
+    A job is asked for when a place is free for it, so that the next one may depend on how others ended. A replicate
+    that stops leaves, and a waiting one takes its slot at once; jobs of one shape form one population.
     """
-    waiting = deque(jobs)
-    if not waiting:
-        return
-    population = Population(
-        graph, waiting[0].config, min(size, len(waiting)), device=device, dtype=dtype, keep_best=keep_best
-    )
-    for slot in range(min(size, len(waiting))):
-        population.start(slot, waiting.popleft())
-    while population.slots:
-        population.epoch()
+    waiting = iter(jobs)
+    populations: dict[Hashable, Population] = {}
+    active = 0
+    while True:
+        new: dict[Hashable, list[Job]] = {key: [] for key in populations}
+        for job in islice(waiting, size - active):
+            new.setdefault(shape(job.config), []).append(job)
+            active += 1
+        if not active:
+            return
+        for key, arrivals in new.items():
+            if key in populations:
+                populations[key].replace(arrivals)
+            else:
+                populations[key] = Population(
+                    graph, arrivals[0].config, len(arrivals), device=device, dtype=dtype, keep_best=keep_best
+                )
+                for place, job in enumerate(arrivals):
+                    populations[key].start(place, job)
+        populations = {key: population for key, population in populations.items() if population.slots}
+        for population in populations.values():
+            population.epoch()
         if on_epoch is not None:
-            on_epoch(population.slots)
-        done = [i for i, slot in enumerate(population.slots) if slot.finished]
-        left = set(done)
-        for i in done:
-            yield population.slots[i].run, population.trained(i) if keep_best else None
-            if waiting:
-                population.start(i, waiting.popleft())
-                left.remove(i)
-        if left:
-            kept = [i for i in range(len(population.slots)) if i not in left]
-            if not kept:
-                return
-            population.keep(kept)
+            on_epoch([slot for population in populations.values() for slot in population.slots])
+        for population in populations.values():
+            for i, slot in enumerate(population.slots):
+                if slot.finished:
+                    active -= 1
+                    yield Done(slot.job, slot.run, population.trained(i) if keep_best else None)

@@ -153,7 +153,7 @@ def train(
                     progress(done, [slot.run for slot in slots])
                 deliver()
 
-            for run, trained in train_jobs(
+            for _, run, trained in train_jobs(
                 graph, jobs, size=size, device=torch.device(device), keep_best=keep_models, on_epoch=on_epoch
             ):
                 done.append(run)
