@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from codesgc.engine import CSR, SPARSE, Dropout, Filter, Route, cheapest, lanes, with_ones
+from codesgc.engine import CSR, SPARSE, STEP, VECTOR, Dropout, Filter, Route, cheapest, lanes, with_ones
 from codesgc.errors import InputError, check_options, unknown
 
 DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
@@ -15,9 +15,11 @@ DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
 Rates = Mapping[str, float | Tensor]
 
 
-def nonzeros_per_node(x: Tensor | CSR) -> float:
-    """Multiplications at each node for one column of x W, as dense ones."""
-    return SPARSE * x.nnz / max(x.shape[0], 1) if isinstance(x, CSR) else x.shape[-1]
+def mixing(x: Tensor | CSR, columns: int) -> float:
+    """Multiplications at each node for x W, as dense ones; finding an entry's row of W costs as much as a vector."""
+    if isinstance(x, CSR):
+        return SPARSE * x.nnz / max(x.shape[0], 1) * (lanes(columns) + VECTOR)
+    return x.shape[-1] * lanes(columns)
 
 
 def positive(label: str, value: int) -> int:
@@ -169,8 +171,11 @@ class Decomposition(nn.Module, ABC):
             dense = signals.to_dense() if isinstance(signals, CSR) else signals
             return add_bias(op.analyse(dense[..., None, :], W)[..., 0, :], bias)
 
+        # sparse features are multiplied term by term, and each result passes through the caches
+        passes = STEP * lanes(outputs) if isinstance(x, CSR) else 0.0
+        mixed = terms * (mixing(x, outputs) + passes) if passes else mixing(x, terms * outputs)
         return [
-            Route("expanded, output side", outputs, terms * nonzeros_per_node(x) * lanes(outputs), False, output),
+            Route("expanded, output side", outputs, mixed, False, output),
             Route(
                 "expanded, input side", inputs + self.constant_signal, terms * inputs * lanes(outputs), False, input_
             ),

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, positive, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul
 
 
@@ -40,7 +40,7 @@ class CP(Decomposition, name="cp"):
         return W.unflatten(-1, (self.out_channels, self.order + 1)), self.b_P
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
-        first, R, J, terms = nonzeros_per_node(x) * lanes(self.rank), self.rank, self.out_channels, self.order + 1
+        first, R, J, terms = mixing(x, self.rank), self.rank, self.out_channels, self.order + 1
 
         def signals() -> Tensor:
             h: Tensor = self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, R)
@@ -55,6 +55,6 @@ class CP(Decomposition, name="cp"):
             return add_bias(op.synthesise(grouped(signals()), A)[..., 0, :], self.b_P)
 
         return [
-            Route("rank", R, first + terms * R + R * lanes(J), True, rank),
-            Route("output side", J, first + terms * R * lanes(J), False, output),
+            Route("rank", R, first + R * lanes(J), True, rank),
+            Route("output side", J, first + R * lanes(terms * J), False, output),
         ]

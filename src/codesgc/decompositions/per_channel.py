@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, nonzeros_per_node, stacked
+from codesgc.decompositions.base import Decomposition, mixing, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear
 
 
@@ -38,13 +38,11 @@ class PerOutput(Decomposition, name="per_output"):
         return stacked(self.b_W, self.W)[..., None] * self.alpha().mT[..., None, :, :], None
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
-        J, terms = self.out_channels, self.order + 1
-
         def output() -> Tensor:
             h = self.drop["W"](linear(x, self.W, self.b_W))  # (..., N, J)
             return op.filter(h, self.alpha())
 
-        return [Route("output side", J, nonzeros_per_node(x) * lanes(J) + terms * J, True, output)]
+        return [Route("output side", self.out_channels, mixing(x, self.out_channels), True, output)]
 
 
 class BoundedPerOutput(PerOutput, name="per_output_bounded"):
@@ -109,4 +107,4 @@ class PerInput(Decomposition, name="per_input"):
             z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha)  # (..., N, I)
             return linear(self.drop["Z"](z), self.W, self.b_W)
 
-        return [Route("input side", I, (self.order + 1) * I + I * lanes(J), True, input_)]
+        return [Route("input side", I, I * lanes(J), True, input_)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from codesgc.bases import Interpolation
-from codesgc.decompositions.base import Decomposition, add_bias, nonzeros_per_node, stacked
+from codesgc.decompositions.base import Decomposition, add_bias, mixing, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear, with_ones
 from codesgc.errors import InputError
 
@@ -44,7 +44,7 @@ class Shared(Decomposition):
         return stacked(early, self.W)[..., None] * alpha[..., None, None, :], late
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
-        I, J, terms, each = self.in_channels, self.out_channels, self.order + 1, nonzeros_per_node(x)
+        I, J = self.in_channels, self.out_channels
         early, late = (None, self.b_W) if self.late_bias else (self.b_W, None)
 
         def output() -> Tensor:
@@ -58,8 +58,8 @@ class Shared(Decomposition):
             return linear(z, stacked(early, self.W) if self.constant_signal else self.W, late)
 
         return [
-            Route("output side", J, each * lanes(J) + terms * J, True, output),
-            Route("input side", I + self.constant_signal, terms * I + I * lanes(J), False, input_),
+            Route("output side", J, mixing(x, J), True, output),
+            Route("input side", I + self.constant_signal, I * lanes(J), False, input_),
         ]
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, add_bias, grouped, nonzeros_per_node, positive, stacked
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, positive, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul, with_ones
 from codesgc.errors import InputError
 
@@ -93,9 +93,9 @@ class Tucker(Decomposition, name="tucker"):
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         P, Q, R, J, terms = self.rank_in, self.rank_out, self.rank, self.out_channels, self.order + 1
-        first = 0.0 if self.C is None else nonzeros_per_node(x) * lanes(P)
+        first = 0.0 if self.C is None else mixing(x, P)
         last = 0 if self.P is None else Q * lanes(J)
-        inner = nonzeros_per_node(x) if self.C is None else P
+        inner = mixing(x, Q * R) if self.C is None else P * lanes(Q * R)
 
         def signals() -> Tensor | CSR:
             return x if self.C is None else self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, P)
@@ -120,10 +120,10 @@ class Tucker(Decomposition, name="tucker"):
             A = self._outputs(self.core())
             return add_bias(op.synthesise(grouped(with_ones(signals())), A.movedim(-1, -3))[..., 0, :], self.b_P)
 
-        routes = [Route("core", Q, first + inner * lanes(Q * R) + terms * Q * R + last, True, core)]
+        routes = [Route("core", Q, first + inner + terms * Q * R + last, True, core)]
         if self.C is not None:
             routes.append(Route("input factor", P + 1, first + terms * P * lanes(Q) + last, False, input_))
-            routes.append(Route("output side", J, first + terms * P * lanes(J), False, output))
+            routes.append(Route("output side", J, first + P * lanes(terms * J), False, output))
         return routes
 
 

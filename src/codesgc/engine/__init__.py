@@ -9,12 +9,14 @@ from codesgc.engine.dropout import Dropout
 from codesgc.engine.filters import analyse, filter, synthesise
 from codesgc.engine.linear import linear, matmul, with_ones
 from codesgc.engine.operator import Filter, Operator
-from codesgc.engine.planner import SPARSE, Route, cheapest, lanes
+from codesgc.engine.planner import SPARSE, STEP, VECTOR, Route, cheapest, lanes
 from codesgc.engine.sparse import CSR
 
 __all__ = [
     "CSR",
     "SPARSE",
+    "STEP",
+    "VECTOR",
     "Dropout",
     "Filter",
     "Operator",
