@@ -4,6 +4,10 @@
 #include "ordering.h"
 
 #include <algorithm>
+#include <climits>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace codesgc {
 namespace {
@@ -102,10 +106,22 @@ template <typename T> void bind_csr(nb::module_ &m, const char *name) {
 } // namespace
 } // namespace codesgc
 
+// Of a C library that can be told: without this, each large tensor comes from the system as pages of zeros, and goes
+// back when it is freed. Undone, what is free goes back at once.
+static void keep_freed_memory([[maybe_unused]] bool keep) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_MAX, keep ? 0 : 65536);
+    mallopt(M_TRIM_THRESHOLD, keep ? INT_MAX : 64 << 20);
+    if (!keep)
+        malloc_trim(0);
+#endif
+}
+
 NB_MODULE(_native, m) {
     codesgc::nb::set_leak_warnings(false); // at exit, matrices may still be held by what Python has not taken down
     m.doc() = "Native kernels of codesgc: arrays in, arrays out.";
     m.def("instruction_set", &codesgc::instruction_set, "The instruction set that the kernels use here.");
+    m.def("keep_freed_memory", &keep_freed_memory, codesgc::nb::arg("keep"), "Whether freed memory is kept for later allocations.");
     codesgc::bind_csr<float>(m, "CsrFloat");
     codesgc::bind_csr<double>(m, "CsrDouble");
     codesgc::bind_propagation(m);

@@ -4,39 +4,8 @@
 namespace codesgc {
 namespace {
 
-using Keys = Array<const int64_t, 1>;
-using Thresholds = Ints<1>;
-template <typename T> using Scales = Array<const T, 1>;
-template <typename A> using Maybe = std::optional<A>;
-
-template <typename A> auto pointer(const Maybe<A> &array) { return array ? array->data() : nullptr; }
-
 // An array is taken as it is or refused: what is written to a converted copy would be lost.
 auto array(const char *name) { return nb::arg(name).noconvert(); }
-
-constexpr int64_t MOST_ELEMENTS = int64_t(1) << 32;
-
-void check_masks(const Keys &keys, const Thresholds &thresholds, int64_t B, int64_t count) {
-    expect_shape(keys, "keys", {B});
-    expect_shape(thresholds, "thresholds", {B});
-    for (int64_t b = 0; b < B; ++b)
-        if (thresholds.data()[b] < 0 || thresholds.data()[b] > 65536)
-            refuse("threshold " + std::to_string(thresholds.data()[b]) + " of replicate " + std::to_string(b) +
-                   ": expected 0 to 65536, the rate in units of 2^-16");
-    if (count < 0 || count > MOST_ELEMENTS)
-        refuse("dropout on " + std::to_string(count) + " elements: expected 0 to 2^32 a replicate");
-}
-
-template <typename T>
-void check_optional_masks(const Maybe<Keys> &keys, const Maybe<Thresholds> &thresholds, const Maybe<Scales<T>> &scales,
-                          int64_t B, int64_t count) {
-    if (keys.has_value() != thresholds.has_value() || keys.has_value() != scales.has_value())
-        refuse("some of keys, thresholds and scales are None: expected all of them, or none");
-    if (!keys)
-        return;
-    check_masks(*keys, *thresholds, B, count);
-    expect_shape(*scales, "scales", {B});
-}
 
 // Signals of each replicate, or one for all: the numbers from one replicate's to the next one's.
 template <typename A> int64_t shared_step(const A &x, const char *name, int64_t B, int64_t size) {
@@ -63,103 +32,112 @@ void check_nodes(const Array<const int64_t, 1> &labels, const Array<const int64_
             refuse("nodes holds " + std::to_string(nodes.data()[i]) + ": expected 0 to " + std::to_string(N - 1));
 }
 
+// The finaliser of splitmix64: every bit of the result depends on every bit of x.
+uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+int64_t stream_key(int64_t seed, int64_t step) {
+    constexpr uint64_t GOLDEN = 0x9E3779B97F4A7C15u;
+    return int64_t(mix(mix(uint64_t(seed) + GOLDEN) + (uint64_t(step) + 1) * GOLDEN));
+}
+
 template <typename T> void bind(nb::module_ &m) {
     m.def(
         "dropout",
-        [](Array<const T, 2> x, Keys keys, Thresholds thresholds, Scales<T> scales, Array<T, 2> out, int threads) {
+        [](Array<const T, 2> x, Keys keys, Ints<1> thresholds, Array<T, 2> out, int threads) {
             const int64_t B = out.shape(0), n = out.shape(1), step = shared_step(x, "x", B, n);
             expect_shape(x, "x", {int64_t(x.shape(0)), n});
-            check_masks(keys, thresholds, B, n);
-            expect_shape(scales, "scales", {B});
+            const Drop drop = checked_drop(keys, thresholds, B, n);
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().dropout(x.data(), step, keys.data(), thresholds.data(), scales.data(), out.data(), B, n,
-                                 threads);
+            kernels<T>().dropout(x.data(), step, drop, out.data(), B, n, threads);
         },
-        array("x"), array("keys"), array("thresholds"), array("scales"), array("out"), "threads"_a = 1,
-        "out[b] <- x[b] * kept * scales[b]: x (B, n), or (1, n) for all; out (B, n), which may be x.");
+        array("x"), array("keys"), array("thresholds"), array("out"), "threads"_a = 1,
+        "out[b] <- dropped(x[b]): x (B, n), or (1, n) for all; out (B, n), which may be x.");
     m.def(
         "sparse_matmul",
         [](const Csr<T> &X, Array<const T, 3> w, Maybe<Array<const T, 2>> bias, Maybe<Keys> keys,
-           Maybe<Thresholds> thresholds, Maybe<Scales<T>> scales, Array<T, 3> out, int threads) {
+           Maybe<Ints<1>> thresholds, Maybe<Keys> out_keys, Maybe<Ints<1>> out_thresholds, Array<T, 3> out,
+           int threads) {
             const int64_t B = w.shape(0), J = w.shape(2);
             expect_shape(w, "w", {B, X.cols, J});
             if (bias)
                 expect_shape(*bias, "bias", {B, J});
-            check_optional_masks<T>(keys, thresholds, scales, B, X.values.size());
+            const Drop x_drop = checked_drop(keys, thresholds, B, X.values.size());
+            const Drop drop = checked_drop(out_keys, out_thresholds, B, X.rows * J);
             expect_shape(out, "out", {B, X.rows, J});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().sparse_matmul(X, w.data(), pointer(bias), pointer(keys), pointer(thresholds), pointer(scales),
-                                       out.data(), B, J, threads);
+            kernels<T>().sparse_matmul(X, w.data(), pointer(bias), x_drop, drop, out.data(), B, J, threads);
         },
-        "X"_a, array("w"), array("bias").none(), array("keys").none(), array("thresholds").none(), array("scales").none(), array("out"),
-        "threads"_a = 1,
-        "out[b] <- dropped(X) w[b] + 1 bias[b]^T: w (B, I, J), bias (B, J), out (B, N, J); without keys nothing drops.");
+        "X"_a, array("w"), array("bias").none(), array("keys").none(), array("thresholds").none(),
+        array("out_keys").none(), array("out_thresholds").none(), array("out"), "threads"_a = 1,
+        "out[b] <- dropped(dropped(X) w[b] + 1 bias[b]^T): w (B, I, J), bias (B, J), out (B, N, J); without keys nothing "
+        "drops.");
     m.def(
         "sparse_matmul_t",
-        [](const Csr<T> &X, Array<const T, 3> y, Maybe<Keys> keys, Maybe<Thresholds> thresholds, Maybe<Scales<T>> scales,
-           Array<T, 3> out, int threads) {
+        [](const Csr<T> &X, Array<const T, 3> y, Maybe<Keys> keys, Maybe<Ints<1>> thresholds, Maybe<Keys> y_keys,
+           Maybe<Ints<1>> y_thresholds, Array<T, 3> out, Maybe<Array<T, 2>> sums, int threads) {
             const int64_t B = y.shape(0), J = y.shape(2);
             expect_shape(y, "y", {B, X.rows, J});
-            check_optional_masks<T>(keys, thresholds, scales, B, X.values.size());
+            const Drop x_drop = checked_drop(keys, thresholds, B, X.values.size());
+            const Drop drop = checked_drop(y_keys, y_thresholds, B, X.rows * J);
             expect_shape(out, "out", {B, X.cols, J});
+            if (sums)
+                expect_shape(*sums, "sums", {B, J});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().sparse_matmul_t(X, y.data(), pointer(keys), pointer(thresholds), pointer(scales), out.data(), B,
-                                         J, threads);
+            kernels<T>().sparse_matmul_t(X, y.data(), x_drop, drop, out.data(), pointer(sums), B, J, threads);
         },
-        "X"_a, array("y"), array("keys").none(), array("thresholds").none(), array("scales").none(), array("out"), "threads"_a = 1,
-        "out[b] <- dropped(X)^T y[b]: y (B, N, J), out (B, I, J); without keys nothing drops.");
+        "X"_a, array("y"), array("keys").none(), array("thresholds").none(), array("y_keys").none(),
+        array("y_thresholds").none(), array("out"), array("sums").none(), "threads"_a = 1,
+        "out[b] <- dropped(X)^T dropped(y[b]), sums[b] <- 1^T dropped(y[b]): y (B, N, J), out (B, I, J), sums (B, J); "
+        "without keys nothing drops.");
     m.def(
         "matmul",
-        [](Array<const T, 3> x, Array<const T, 3> w, Maybe<Array<const T, 2>> bias, Array<T, 3> out, int threads) {
+        [](Array<const T, 3> x, Array<const T, 3> w, Maybe<Array<const T, 2>> bias, Maybe<Keys> keys,
+           Maybe<Ints<1>> thresholds, Array<T, 3> out, int threads) {
             const int64_t B = w.shape(0), I = w.shape(1), J = w.shape(2), N = x.shape(1);
             const int64_t step = shared_step(x, "x", B, N * I);
             expect_shape(x, "x", {int64_t(x.shape(0)), N, I});
             if (bias)
                 expect_shape(*bias, "bias", {B, J});
+            const Drop drop = checked_drop(keys, thresholds, B, N * J);
             expect_shape(out, "out", {B, N, J});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().matmul(x.data(), step, w.data(), pointer(bias), out.data(), B, N, I, J, threads);
+            kernels<T>().matmul(x.data(), step, w.data(), pointer(bias), drop, out.data(), B, N, I, J, threads);
         },
-        array("x"), array("w"), array("bias").none(), array("out"), "threads"_a = 1,
-        "out[b] <- x[b] w[b] + 1 bias[b]^T: x (B, N, I), or (1, N, I) for all, w (B, I, J), bias (B, J).");
+        array("x"), array("w"), array("bias").none(), array("keys").none(), array("thresholds").none(), array("out"),
+        "threads"_a = 1,
+        "out[b] <- dropped(x[b] w[b] + 1 bias[b]^T): x (B, N, I), or (1, N, I) for all, w (B, I, J), bias (B, J).");
     m.def(
-        "matmul_nt",
-        [](Array<const T, 3> dy, Array<const T, 3> w, Array<T, 3> out, int threads) {
-            const int64_t B = w.shape(0), I = w.shape(1), J = w.shape(2), N = dy.shape(1);
-            expect_shape(dy, "dy", {B, N, J});
-            expect_shape(out, "out", {B, N, I});
-            threads = checked_threads(threads);
-            nb::gil_scoped_release release;
-            kernels<T>().matmul_nt(dy.data(), w.data(), out.data(), B, N, I, J, threads);
-        },
-        array("dy"), array("w"), array("out"), "threads"_a = 1, "out[b] <- dy[b] w[b]^T: dy (B, N, J), w (B, I, J), out (B, N, I).");
-    m.def(
-        "matmul_tn",
-        [](Array<const T, 3> x, Array<const T, 3> dy, Array<T, 3> out, int threads) {
-            const int64_t B = dy.shape(0), N = dy.shape(1), J = dy.shape(2), I = x.shape(2);
+        "matmul_backward",
+        [](Array<const T, 3> x, Array<const T, 3> w, Array<const T, 3> dy, Maybe<Keys> keys, Maybe<Ints<1>> thresholds,
+           Maybe<Array<T, 3>> dx, Maybe<Array<T, 3>> dw, Maybe<Array<T, 2>> sums, int threads) {
+            const int64_t B = w.shape(0), I = w.shape(1), J = w.shape(2), N = x.shape(1);
             const int64_t step = shared_step(x, "x", B, N * I);
             expect_shape(x, "x", {int64_t(x.shape(0)), N, I});
-            expect_shape(out, "out", {B, I, J});
+            expect_shape(dy, "dy", {B, N, J});
+            const Drop drop = checked_drop(keys, thresholds, B, N * J);
+            if (dx)
+                expect_shape(*dx, "dx", {B, N, I});
+            if (dw)
+                expect_shape(*dw, "dw", {B, I, J});
+            if (sums)
+                expect_shape(*sums, "sums", {B, J});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().matmul_tn(x.data(), step, dy.data(), out.data(), B, N, I, J, threads);
+            kernels<T>().matmul_backward(x.data(), step, w.data(), dy.data(), drop, pointer(dx), pointer(dw),
+                                         pointer(sums), B, N, I, J, threads);
         },
-        array("x"), array("dy"), array("out"), "threads"_a = 1,
-        "out[b] <- x[b]^T dy[b]: x (B, N, I), or (1, N, I) for all, dy (B, N, J), out (B, I, J).");
-    m.def(
-        "sum_rows",
-        [](Array<const T, 3> dy, Array<T, 2> out, int threads) {
-            const int64_t B = dy.shape(0), N = dy.shape(1), J = dy.shape(2);
-            expect_shape(out, "out", {B, J});
-            threads = checked_threads(threads);
-            nb::gil_scoped_release release;
-            kernels<T>().sum_rows(dy.data(), out.data(), B, N, J, threads);
-        },
-        array("dy"), array("out"), "threads"_a = 1, "out[b] <- 1^T dy[b]: dy (B, N, J), out (B, J).");
+        array("x"), array("w"), array("dy"), array("keys").none(), array("thresholds").none(), array("dx").none(),
+        array("dw").none(), array("sums").none(), "threads"_a = 1,
+        "Of y = dropped(dy): dx[b] <- y[b] w[b]^T, dw[b] <- x[b]^T y[b], sums[b] <- 1^T y[b]; None for what is not "
+        "needed.");
     m.def(
         "adam",
         [](Array<T, 2> p, Array<const T, 2> g, Array<T, 2> m, Array<T, 2> v, Array<const double, 1> lr,
@@ -219,10 +197,19 @@ template <typename T> void bind(nb::module_ &m) {
 
 void bind_dense(nb::module_ &m) {
     m.def(
+        "stream_keys",
+        [](Keys seeds, Keys steps, Array<int64_t, 1> out) {
+            expect_shape(steps, "steps", {int64_t(seeds.shape(0))});
+            expect_shape(out, "out", {int64_t(seeds.shape(0))});
+            for (size_t b = 0; b < seeds.shape(0); ++b)
+                out.data()[b] = stream_key(seeds.data()[b], steps.data()[b]);
+        },
+        array("seeds"), array("steps"), array("out"), "The keys of the streams (seed, step), each (B,).");
+    m.def(
         "keep_bits",
-        [](Keys keys, Thresholds thresholds, int64_t count, Array<uint32_t, 2> out, int threads) {
+        [](Keys keys, Ints<1> thresholds, int64_t count, Array<uint32_t, 2> out, int threads) {
             const int64_t B = keys.shape(0);
-            check_masks(keys, thresholds, B, count);
+            checked_drop(keys, thresholds, B, count);
             expect_shape(out, "out", {B, (count + 31) / 32});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;

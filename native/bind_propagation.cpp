@@ -9,8 +9,6 @@ void expect_terms(const char *name, int64_t terms) {
         refuse(std::string(name) + " has 0 entries on axis 1: expected K + 1, one for each polynomial T_0, ..., T_K");
 }
 
-template <typename A> auto pointer(const std::optional<A> &array) { return array ? array->data() : nullptr; }
-
 struct Sizes {
     int64_t B, Q, I, J, K;
 };
@@ -39,23 +37,27 @@ void expect_gradients(const Csr<T> &S, const Sizes &s, const Array<const T, 4> &
 template <typename T> void bind(nb::module_ &m) {
     m.def(
         "filter",
-        [](const Csr<T> &S, Array<const T, 3> h, Array<const T, 3> m, Array<T, 3> out, int threads) {
+        [](const Csr<T> &S, Array<const T, 3> h, Array<const T, 3> m, Maybe<Keys> keys, Maybe<Ints<1>> thresholds,
+           Array<T, 3> out, int threads) {
             expect_square(S);
             const int64_t B = h.shape(0), C = h.shape(2), terms = m.shape(1);
             expect_shape(h, "h", {B, S.rows, C});
             expect_terms("m", terms);
             expect_shape(m, "m", {B, terms, C});
             expect_shape(out, "out", {B, S.rows, C});
+            const Drop drop = checked_drop(keys, thresholds, B, S.rows * C);
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().filter(S, h.data(), nullptr, m.data(), out.data(), nullptr, B, C, terms - 1, threads);
+            kernels<T>().filter(S, h.data(), nullptr, m.data(), out.data(), nullptr, B, C, terms - 1, {}, drop,
+                                threads);
         },
-        "S"_a, "h"_a.noconvert(), "m"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
-        "out <- sum_k T_k(S) h diag(m_k): h, out (B, N, C), m (B, K+1, C).");
+        "S"_a, "h"_a.noconvert(), "m"_a.noconvert(), "keys"_a.noconvert().none(), "thresholds"_a.noconvert().none(),
+        "out"_a.noconvert(), "threads"_a = 1,
+        "out <- dropped(sum_k T_k(S) h diag(m_k)): h, out (B, N, C), m (B, K+1, C); without keys nothing drops.");
     m.def(
         "filter_backward",
-        [](const Csr<T> &S, Array<const T, 3> dy, Array<const T, 3> h, Array<const T, 3> m,
-           std::optional<Array<T, 3>> dh, std::optional<Array<T, 3>> dm, int threads) {
+        [](const Csr<T> &S, Array<const T, 3> dy, Array<const T, 3> h, Array<const T, 3> m, Maybe<Keys> keys,
+           Maybe<Ints<1>> thresholds, std::optional<Array<T, 3>> dh, std::optional<Array<T, 3>> dm, int threads) {
             expect_square(S);
             const int64_t B = h.shape(0), C = h.shape(2), terms = m.shape(1);
             expect_shape(dy, "dy", {B, S.rows, C});
@@ -66,13 +68,16 @@ template <typename T> void bind(nb::module_ &m) {
                 expect_shape(*dh, "dh", {B, S.rows, C});
             if (dm)
                 expect_shape(*dm, "dm", {B, terms, C});
+            const Drop drop = checked_drop(keys, thresholds, B, S.rows * C);
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().filter(S, dy.data(), h.data(), m.data(), pointer(dh), pointer(dm), B, C, terms - 1, threads);
+            kernels<T>().filter(S, dy.data(), h.data(), m.data(), pointer(dh), pointer(dm), B, C, terms - 1, drop, {},
+                                threads);
         },
-        "S"_a, "dy"_a.noconvert(), "h"_a.noconvert(), "m"_a.noconvert(),
-        "dh"_a.noconvert().none(), "dm"_a.noconvert().none(), "threads"_a = 1,
-        "dh <- sum_k T_k(S) dy diag(m_k),  dm[k, c] <- <h[:, c], (T_k(S) dy)[:, c]>; None for what is not needed.");
+        "S"_a, "dy"_a.noconvert(), "h"_a.noconvert(), "m"_a.noconvert(), "keys"_a.noconvert().none(),
+        "thresholds"_a.noconvert().none(), "dh"_a.noconvert().none(), "dm"_a.noconvert().none(), "threads"_a = 1,
+        "Of y = dropped(dy): dh <- sum_k T_k(S) y diag(m_k),  dm[k, c] <- <h[:, c], (T_k(S) y)[:, c]>; None for what is "
+        "not needed.");
     m.def(
         "advance",
         [](const Csr<T> &S, Array<T, 3> previous, Array<const T, 3> current, std::optional<Array<const T, 3>> add,

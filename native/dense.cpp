@@ -1,6 +1,7 @@
 // Small dense products. One microkernel: a tile of the result, some rows by V vectors, stays in registers while the sum
 // runs; the right operand is copied into panels of V vectors, so that it is read in order, padded with zeros.
 #include "isa.h"
+#include "mask.h"
 
 #include <array>
 #include <utility>
@@ -17,12 +18,20 @@ template <typename T> struct Left {
     int64_t row_step, k_step;
 };
 
-// The result: row r starts at data + r * step; `add` likewise, with steps of its own, or null.
+// The result: row r starts at data + r * step; `add` likewise, with steps of its own, or null. `drop`, if it is not
+// null, drops what is written, where data is the element `element`.
 template <typename T> struct Result {
     T *data;
     int64_t step;
     const T *add;
     int64_t add_step;
+    Dropping<T> *drop = nullptr;
+    int64_t element = 0;
+
+    Result at(int64_t row, int64_t column) const {
+        return {data + row * step + column, step, add ? add + row * add_step + column : nullptr, add_step, drop,
+                element + row * step + column};
+    }
 };
 
 // c[r, :] = sum_k left[r, k] panel[k, :] (+ add[r, :]), the first `width` columns.
@@ -50,6 +59,8 @@ static void tile(Left<T> left, const T *panel, int64_t depth, Result<T> c, int64
             if (const int64_t count = std::min(L, width - v * L); count > 0) {
                 if (c.add)
                     sum[r][v] += load_part(c.add + r * c.add_step + v * L, count);
+                if (c.drop)
+                    sum[r][v] = c.drop->apply(sum[r][v], c.element + r * c.step + v * L, count);
                 store_part(c.data + r * c.step + v * L, sum[r][v], count);
             }
 }
@@ -63,7 +74,7 @@ static void multiply_panel(int64_t rows, Left<T> left, const T *panel, int64_t d
     for (int64_t r = 0; r < rows; r += ROWS<V>) {
         const int64_t count = std::min<int64_t>(ROWS<V>, rows - r);
         tiles[count - 1]({left.data + r * left.row_step, left.row_step, left.k_step}, panel, depth,
-                         {c.data + r * c.step, c.step, c.add ? c.add + r * c.add_step : nullptr, c.add_step}, width);
+                         c.at(r, 0), width);
     }
 }
 
@@ -106,107 +117,122 @@ static void multiply(int64_t rows, Left<T> left, const T *panels, int64_t depth,
     for (int64_t column = 0; column < columns;) {
         const int64_t vectors = panel_vectors<T>(columns - column), width = std::min(vectors * LANES<T>, columns - column);
         const auto f = vectors == 4 ? multiply_panel<4, T> : vectors == 2 ? multiply_panel<2, T> : multiply_panel<1, T>;
-        f(rows, left, panels + column * depth, depth, {c.data + column, c.step, c.add ? c.add + column : nullptr, c.add_step},
-          width);
+        f(rows, left, panels + column * depth, depth, c.at(0, column), width);
         column += vectors * LANES<T>;
     }
 }
 
-// out[b] = x[b] right[b] + 1 bias[b]^T: rows are independent, so threads take what they like of them.
+// out[b] = dropped(x[b] w[b] + 1 bias[b]^T): rows are independent, so threads take what they like of them.
 template <typename T>
-static void tall_times_small(const T *x, int64_t x_step, const T *w, const T *bias, T *out, int64_t B, int64_t N,
-                             Right<T> right, int threads) {
-    const int64_t cuts = parts(B, threads), depth = right.depth, columns = right.columns;
+static void matmul(const T *x, int64_t x_step, const T *w, const T *bias, Drop drop, T *out, int64_t B, int64_t N,
+                   int64_t I, int64_t J, int threads) {
+    const int64_t cuts = parts(B, threads);
     parallel_for(B * cuts, threads, [&](int64_t task) {
+        const int64_t b = task / cuts, cut = task % cuts, end = N * (cut + 1) / cuts;
+        const Right<T> right{w + b * I * J, I, J, J, 1};
         Scratch scratch(Scratch::rounded(panels_size(right) * sizeof(T)));
         T *panels = scratch.take<T>(panels_size(right));
-        const int64_t b = task / cuts, cut = task % cuts, end = N * (cut + 1) / cuts;
-        Right<T> mine = right;
-        mine.data = w + b * depth * columns;
-        copy_panels(mine, panels);
+        copy_panels(right, panels);
+        Dropping<T> dropping(drop, b);
         for (int64_t n = N * cut / cuts; n < end; n += CHUNK)
-            multiply<T>(std::min(CHUNK, end - n), {x + b * x_step + n * depth, depth, 1}, panels, depth, columns,
-                        {out + (b * N + n) * columns, columns, bias ? bias + b * columns : nullptr, 0});
+            multiply<T>(std::min(CHUNK, end - n), {x + b * x_step + n * I, I, 1}, panels, I, J,
+                        {out + (b * N + n) * J, J, bias ? bias + b * J : nullptr, 0, drop ? &dropping : nullptr, n * J});
     });
 }
 
-// out[b] = x[b] w[b] + 1 bias[b]^T: (N, I) (I, J)
-template <typename T>
-static void matmul(const T *x, int64_t x_step, const T *w, const T *bias, T *out, int64_t B, int64_t N, int64_t I,
-                   int64_t J, int threads) {
-    tall_times_small<T>(x, x_step, w, bias, out, B, N, {nullptr, I, J, J, 1}, threads);
-}
+// dx = y w^T, dw = x^T y, sums = 1^T y for y = dropped(dy), some rows at a time while they are in the cache. Where a
+// replicate has several threads, each takes some rows of dx and some columns of y for dw and the sums.
+template <typename T> struct Backward {
+    const T *x, *w, *dy; // of this replicate, like the results
+    T *dx, *dw, *sums;
+    int64_t N, I, J;
+    int64_t height = std::clamp<int64_t>((1 << 16) / std::max<int64_t>(J, 1), 16, CHUNK); // rows at a time
+    // the operand in whose columns the vectors of dw lie: with few columns they would be mostly padding
+    bool flipped = vectors(I) * J < vectors(J) * I;
 
-// out[b] = dy[b] w[b]^T: (N, J) (J, I)
-template <typename T>
-static void matmul_nt(const T *dy, const T *w, T *out, int64_t B, int64_t N, int64_t I, int64_t J, int threads) {
-    tall_times_small<T>(dy, N * J, w, nullptr, out, B, N, {nullptr, J, I, 1, J}, threads);
-}
+    static int64_t vectors(int64_t columns) { return (columns + LANES<T> - 1) / LANES<T>; }
 
-// out[b] = x[b]^T dy[b]: (I, N) (N, J). The sum over nodes runs in chunks, in order; threads take columns of x.
-template <typename T>
-static void matmul_tn(const T *x, int64_t x_step, const T *dy, T *out, int64_t B, int64_t N, int64_t I, int64_t J,
-                      int threads) {
-    const auto vectors = [](int64_t columns) { return (columns + LANES<T> - 1) / LANES<T>; };
-    // the operand in whose columns the vectors lie: with few columns they would be mostly padding
-    const bool flipped = vectors(I) * J < vectors(J) * I;
-    const T *left = flipped ? dy : x, *right = flipped ? x : dy;
-    const int64_t rows = flipped ? J : I, columns = flipped ? I : J;
-    const int64_t left_step = flipped ? N * J : x_step, right_step = flipped ? x_step : N * J;
-    const int64_t cuts = std::min(parts(B, threads), rows);
-    parallel_for(B * cuts, threads, [&](int64_t task) {
-        const int64_t b = task / cuts, first = rows * (task % cuts) / cuts, last = rows * (task % cuts + 1) / cuts;
-        const int64_t size = panels_size(Right<T>{nullptr, CHUNK, columns, 0, 0});
-        Scratch scratch(Scratch::rounded(size * sizeof(T)) + Scratch::rounded((last - first) * columns * sizeof(T)));
-        T *panels = scratch.take<T>(size);
-        T *result = flipped ? scratch.take<T>((last - first) * columns) : out + (b * I + first) * J;
-        std::fill(result, result + (last - first) * columns, T(0));
-        for (int64_t n = 0; n < N; n += CHUNK) {
-            const Right<T> chunk{right + b * right_step + n * columns, std::min(CHUNK, N - n), columns, columns, 1};
-            copy_panels(chunk, panels);
-            multiply<T>(last - first, {left + b * left_step + n * rows + first, 1, rows}, panels, chunk.depth, columns,
-                        {result, columns, result, columns});
-        }
-        if (flipped)
-            for (int64_t j = first; j < last; ++j)
-                for (int64_t i = 0; i < I; ++i)
-                    out[(b * I + i) * J + j] = result[(j - first) * I + i];
-    });
-}
-
-// out[b, j] = sum_n dy[b, n, j], in chunks, in order.
-template <typename T> static void sum_rows(const T *dy, T *out, int64_t B, int64_t N, int64_t J, int threads) {
-    parallel_for(B, threads, [&](int64_t b) {
-        Scratch scratch(Scratch::rounded(J * sizeof(T)));
-        T *__restrict__ sum = scratch.take<T>(J), *total = out + b * J;
-        std::fill(total, total + J, T(0));
-        for (int64_t first = 0; first < N; first += CHUNK) {
-            const int64_t last = std::min(first + CHUNK, N);
-            std::fill(sum, sum + J, T(0));
-            int64_t n = first;
-            for (; n + 4 <= last; n += 4) {
-                const T *x = dy + (b * N + n) * J;
-                for (int64_t j = 0; j < J; ++j)
-                    sum[j] += (x[j] + x[J + j]) + (x[2 * J + j] + x[3 * J + j]);
+    // Rows first, ..., last - 1 of dx; columns begin, ..., end - 1 of dw and the sums.
+    void run(int64_t first, int64_t last, int64_t begin, int64_t end, Dropping<T> drop) const {
+        constexpr int64_t L = LANES<T>;
+        const Right<T> transposed{w, J, I, 1, J};
+        const int64_t operand = height * L * vectors(flipped ? I : J), result = flipped ? (end - begin) * I : 0;
+        Scratch scratch(Scratch::rounded(panels_size(transposed) * sizeof(T)) + Scratch::rounded(operand * sizeof(T)) +
+                        Scratch::rounded(height * J * sizeof(T)) + Scratch::rounded(J * sizeof(T)) +
+                        Scratch::rounded(result * sizeof(T)));
+        T *w_panels = scratch.take<T>(panels_size(transposed)), *panels = scratch.take<T>(operand);
+        T *block = scratch.take<T>(height * J), *partial = scratch.take<T>(J);
+        T *turned = scratch.take<T>(result);
+        if (dx)
+            copy_panels(transposed, w_panels);
+        std::fill(turned, turned + result, T(0));
+        for (int64_t i = 0; i < I && dw && !flipped; ++i)
+            std::fill(dw + i * J + begin, dw + i * J + end, T(0));
+        if (sums)
+            std::fill(sums + begin, sums + end, T(0));
+        for (int64_t n = 0; n < N; n += height) {
+            const int64_t count = std::min(height, N - n);
+            const bool mine = dx && n >= first && n < last;
+            const T *y = dy + n * J;
+            if (drop) {
+                dropped(y, n, count, mine ? 0 : begin, mine ? J : end, drop, block);
+                y = block;
             }
-            for (; n < last; ++n)
-                for (int64_t j = 0; j < J; ++j)
-                    sum[j] += dy[(b * N + n) * J + j];
-            for (int64_t j = 0; j < J; ++j)
-                total[j] += sum[j];
+            if (mine)
+                multiply<T>(count, {y, J, 1}, w_panels, J, I, {dx + n * I, I, nullptr, 0});
+            if (sums)
+                add_rows(y, count, begin, end, partial);
+            if (dw && flipped) {
+                copy_panels(Right<T>{x + n * I, count, I, I, 1}, panels);
+                multiply<T>(end - begin, {y + begin, 1, J}, panels, count, I, {turned, I, turned, I});
+            } else if (dw) {
+                copy_panels(Right<T>{y + begin, count, end - begin, J, 1}, panels);
+                multiply<T>(I, {x + n * I, 1, I}, panels, count, end - begin, {dw + begin, J, dw + begin, J});
+            }
         }
+        for (int64_t j = begin; j < end && dw && flipped; ++j)
+            for (int64_t i = 0; i < I; ++i)
+                dw[i * J + j] = turned[(j - begin) * I + i];
+    }
+
+  private:
+    void dropped(const T *from, int64_t n, int64_t count, int64_t begin, int64_t end, Dropping<T> &drop, T *to) const {
+        for (int64_t r = 0; r < count; ++r)
+            for (int64_t j = begin; j < end; j += LANES<T>) {
+                const int64_t part = std::min(LANES<T>, end - j), e = r * J + j;
+                store_part(to + e, drop.apply(load_part(from + e, part), n * J + e, part), part);
+            }
+    }
+
+    void add_rows(const T *y, int64_t count, int64_t begin, int64_t end, T *partial) const {
+        std::fill(partial, partial + J, T(0));
+        for (int64_t n = 0; n < count; ++n)
+            for (int64_t j = begin; j < end; ++j)
+                partial[j] += y[n * J + j];
+        for (int64_t j = begin; j < end; ++j)
+            sums[j] += partial[j];
+    }
+};
+
+template <typename T>
+static void matmul_backward(const T *x, int64_t x_step, const T *w, const T *dy, Drop drop, T *dx, T *dw, T *sums,
+                            int64_t B, int64_t N, int64_t I, int64_t J, int threads) {
+    const int64_t cuts = parts(B, threads);
+    parallel_for(B * cuts, threads, [&](int64_t task) {
+        const int64_t b = task / cuts, cut = task % cuts;
+        const Backward<T> of{x + b * x_step, w + b * I * J, dy + b * N * J, dx ? dx + b * N * I : nullptr,
+                             dw ? dw + b * I * J : nullptr, sums ? sums + b * J : nullptr, N, I, J};
+        const int64_t steps = (N + of.height - 1) / of.height;
+        of.run(steps * cut / cuts * of.height, steps * (cut + 1) / cuts * of.height, J * cut / cuts,
+               J * (cut + 1) / cuts, {drop, b});
     });
 }
 
 void register_dense(Kernels<float> &f, Kernels<double> &d) {
     f.matmul = matmul<float>;
     d.matmul = matmul<double>;
-    f.matmul_nt = matmul_nt<float>;
-    d.matmul_nt = matmul_nt<double>;
-    f.matmul_tn = matmul_tn<float>;
-    d.matmul_tn = matmul_tn<double>;
-    f.sum_rows = sum_rows<float>;
-    d.sum_rows = sum_rows<double>;
+    f.matmul_backward = matmul_backward<float>;
+    d.matmul_backward = matmul_backward<double>;
 }
 
 } // namespace codesgc::CODESGC_ISA

@@ -19,25 +19,15 @@ static void keep_bits(const int64_t *keys, const int32_t *thresholds, int64_t co
     });
 }
 
-// Lanes whose bit is set get the scale, the others 0.
-template <typename T> static inline Vector<T> factors(uint32_t bits, T scale) {
-    typedef decltype(Vector<T>{} < Vector<T>{}) Ints; // integers as wide as T
-    Ints lane{};
-    for (int i = 0; i < LANES<T>; ++i)
-        lane[i] = 1 << i;
-    return ((Ints{} + int(bits)) & lane) != 0 ? splat(scale) : Vector<T>{};
-}
-
-// out[b] = x[b] * (mask of key b) * scale[b], for x (B, n), or (1, n) where x_step is 0.
+// out[b] = dropped(x[b]), for x (B, n), or (1, n) where x_step is 0.
 template <typename T>
-static void dropout(const T *x, int64_t x_step, const int64_t *keys, const int32_t *thresholds, const T *scales, T *out,
-                    int64_t B, int64_t n, int threads) {
+static void dropout(const T *x, int64_t x_step, Drop drop, T *out, int64_t B, int64_t n, int threads) {
     constexpr int64_t L = LANES<T>;
     const int64_t blocks = (n + BLOCK - 1) / BLOCK;
     parallel_for(B * blocks, threads, [&](int64_t task) {
         const int64_t b = task / blocks, first = task % blocks * BLOCK, last = std::min(n, first + BLOCK);
-        const Mask mask(keys[b], thresholds[b]);
-        const T scale = scales[b], *from = x + b * x_step;
+        const Mask mask(drop.keys[b], drop.thresholds[b]);
+        const T scale = drop.scale<T>(b), *from = x + b * x_step;
         T *to = out + b * n;
         int64_t e = first;
         for (; e + 32 <= last; e += 32) {

@@ -117,16 +117,32 @@ template <typename T> struct Kept {
     }
 };
 
-// A copy in panels, rows multiplied by factor and, if there are any, factors[n].
+// A copy in panels of `drop(x)`, rows multiplied by factor and, if there are any, factors[n]. The sums over the rows,
+// before they are multiplied, go to `sums` if that is not null: in blocks of rows, in order.
 template <typename T>
-static Panels<T> copy_panels(const T *x, int64_t rows, int64_t J, T factor, const T *factors, T *to) {
-    constexpr int64_t L = LANES<T>;
+static Panels<T> copy_panels(const T *x, int64_t rows, int64_t J, T factor, const T *factors, Dropping<T> drop, T *sums,
+                             T *to) {
+    constexpr int64_t L = LANES<T>, BLOCK = 96;
     const Panels<T> panels{to, rows, J, 0};
-    for (int64_t c = 0; c < J; c += 2 * L)
-        for (int64_t n = 0; n < rows; ++n)
-            for (int64_t v = c; v < c + panels.width(c); v += L)
-                store(to + c * rows + n * panels.width(c) + v - c,
-                      (factors ? factor * factors[n] : factor) * load_part(x + n * J + v, std::min(L, J - v)));
+    for (int64_t c = 0; c < J; c += 2 * L) {
+        const int64_t width = panels.width(c);
+        Vector<T> total[2] = {};
+        for (int64_t first = 0; first < rows; first += BLOCK) {
+            Vector<T> sum[2] = {};
+            for (int64_t n = first; n < std::min(rows, first + BLOCK); ++n)
+                for (int64_t v = 0; v < width; v += L) {
+                    const int64_t count = std::min(L, J - c - v);
+                    const Vector<T> y = drop.apply(load_part(x + n * J + c + v, count), n * J + c + v, count);
+                    sum[v / L] += y;
+                    store(to + c * rows + n * width + v, (factors ? factor * factors[n] : factor) * y);
+                }
+            for (int v = 0; v < 2; ++v)
+                total[v] += sum[v];
+        }
+        if (sums)
+            for (int64_t v = 0; v < width; v += L)
+                store_part(sums + c + v, total[v / L], std::min(L, J - c - v));
+    }
     return panels;
 }
 
@@ -254,23 +270,25 @@ template <typename T> static inline void load_columns(const T *row, int64_t c, i
         x[1] = load_part(row + c + L, std::min(L, J - c - L));
 }
 
-// out[b] = dropped(X) w[b] + 1 bias[b]^T
+// out[b] = dropped(dropped(X) w[b] + 1 bias[b]^T)
 template <typename T>
-static void sparse_matmul(const Csr<T> &X, const T *w, const T *bias, const int64_t *keys, const int32_t *thresholds,
-                          const T *scales, T *out, int64_t B, int64_t J, int threads) {
+static void sparse_matmul(const Csr<T> &X, const T *w, const T *bias, Drop x_drop, Drop drop, T *out, int64_t B,
+                          int64_t J, int threads) {
     constexpr int64_t L = LANES<T>;
     const int64_t cuts = parts(B, threads);
     parallel_for(B * cuts, threads, [&](int64_t task) {
         const int64_t b = task / cuts, begin = first_row(X.indptr, task % cuts, cuts);
         const int64_t end = first_row(X.indptr, task % cuts + 1, cuts), entries = X.indptr[end] - X.indptr[begin];
-        const Mask stream(keys ? keys[b] : 0, keys ? thresholds[b] : 0), *mask = keys ? &stream : nullptr;
-        const T scale = keys ? scales[b] : T(1);
+        const Mask stream(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
+        const Mask *mask = x_drop ? &stream : nullptr;
+        const T scale = x_drop.scale<T>(b);
+        Dropping<T> dropping(drop, b);
         Scratch scratch(KeptRows<T>::bytes(X) + (X.cols * (J + L) + L) * sizeof(T));
         KeptRows<T> kept(X, scratch);
         // panels are read faster than long rows, but have to be made
         Panels<T> panels{w + b * X.cols * J, X.cols, J, J};
         if (J % L || (J > 2 * L && entries > 64 * X.cols))
-            panels = copy_panels<T>(panels.data, X.cols, J, 1, nullptr, scratch.take<T>(panels.size()));
+            panels = copy_panels<T>(panels.data, X.cols, J, 1, nullptr, {{}, 0}, nullptr, scratch.take<T>(panels.size()));
         for (int64_t first = begin, last; first < end; first = last) {
             last = KeptRows<T>::end(X, first, end);
             if (X.compact)
@@ -285,7 +303,8 @@ static void sparse_matmul(const Csr<T> &X, const T *w, const T *bias, const int6
                     kept.row(n - first).sum(panels, c, sum);
                     const T factor = X.compact ? scale * X.row_values[n] : scale;
                     for (int v = 0; v < 2; ++v)
-                        sum[v] = factor * sum[v] + add[v];
+                        if (const int64_t at = c + v * L; at < J)
+                            sum[v] = dropping.apply(factor * sum[v] + add[v], n * J + at, std::min(L, J - at));
                     store_columns(out + (b * X.rows + n) * J, c, J, sum);
                 }
             }
@@ -293,23 +312,25 @@ static void sparse_matmul(const Csr<T> &X, const T *w, const T *bias, const int6
     });
 }
 
-// out[b] = dropped(X)^T y[b]. A column of X finds its mask again from the counter: the transpose knows at which entry of
+// out[b] = dropped(X)^T y[b] and sums[b] = 1^T y[b] for y = dropped(dy). A column of X finds its mask again from the counter: the transpose knows at which entry of
 // X each of its own stands.
 template <typename T>
-static void sparse_matmul_t(const Csr<T> &X, const T *y, const int64_t *keys, const int32_t *thresholds,
-                            const T *scales, T *out, int64_t B, int64_t J, int threads) {
+static void sparse_matmul_t(const Csr<T> &X, const T *dy, Drop x_drop, Drop drop, T *out, T *sums, int64_t B, int64_t J,
+                            int threads) {
     constexpr int64_t L = LANES<T>;
     const int64_t cuts = parts(B, threads), row_bytes = Panels<T>{nullptr, sizeof(T), J, 0}.size();
     const int64_t height = std::max<int64_t>(256, OPERAND / row_bytes); // of a block of rows of y
     parallel_for(B * cuts, threads, [&](int64_t task) {
         const int64_t b = task / cuts, begin = first_row(X.t_indptr, task % cuts, cuts);
         const int64_t end = first_row(X.t_indptr, task % cuts + 1, cuts);
-        const Mask stream(keys ? keys[b] : 0, keys ? thresholds[b] : 0), *mask = keys ? &stream : nullptr;
-        Panels<T> panels{y + b * X.rows * J, X.rows, J, J};
+        const Mask stream(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
+        const Mask *mask = x_drop ? &stream : nullptr;
+        Panels<T> panels{dy + b * X.rows * J, X.rows, J, J};
         Scratch scratch(KeptColumn<T>::bytes(X) + (panels.size() + L) * sizeof(T));
         const KeptColumn<T> kept(X, scratch);
-        panels = copy_panels<T>(panels.data, X.rows, J, keys ? scales[b] : T(1),
-                                X.compact ? X.row_values.data() : nullptr, scratch.take<T>(panels.size()));
+        panels = copy_panels<T>(panels.data, X.rows, J, x_drop.scale<T>(b), X.compact ? X.row_values.data() : nullptr,
+                                {drop, b}, sums && task % cuts == 0 ? sums + b * J : nullptr,
+                                scratch.take<T>(panels.size()));
         const int32_t *rows = X.t_indices.data();
         for (int64_t first = 0; first == 0 || first < X.rows; first += height)
             for (int64_t i = begin; i < end; ++i) {

@@ -60,6 +60,7 @@ template <typename T> struct Filter {
     const T *x, *h, *m;
     T *sum, *dm;
     int64_t C, K;
+    Drop x_drop, sum_drop;
 
     template <int V> void run(const Piece *begin, const Piece *end) const {
         sum ? dm ? sweep<V, true, true>(begin, end) : sweep<V, true, false>(begin, end)
@@ -73,7 +74,7 @@ template <typename T> struct Filter {
         T *newer = scratch.take<T>(size), *older = scratch.take<T>(size), *total = scratch.take<T>(size),
           *g = scratch.take<T>(size), *mt = scratch.take<T>((K + 1) * W);
         double *dot = scratch.take<double>((K + 1) * W);
-        pack(S, begin, end, V * LANES<T>, x, C, newer);
+        pack(S, begin, end, V * LANES<T>, x, C, newer, x_drop);
         if (DOT)
             pack(S, begin, end, V * LANES<T>, h, C, g);
         std::fill(mt, mt + (K + 1) * W, T(0));
@@ -96,7 +97,7 @@ template <typename T> struct Filter {
         }
 
         if (SUM)
-            unpack(S, begin, end, V * LANES<T>, total, sum, C);
+            unpack(S, begin, end, V * LANES<T>, total, sum, C, sum_drop);
         if (DOT)
             for (int64_t k = 0; k <= K; ++k)
                 for (const Piece *p = begin; p < end; ++p)
@@ -119,10 +120,10 @@ template <typename T> struct Filter {
 
 template <typename T>
 void filter(const Csr<T> &S, const T *x, const T *h, const T *m, T *sum, T *dm, int64_t B, int64_t C, int64_t K,
-            int threads) {
+            Drop x_drop, Drop sum_drop, int threads) {
     if (!sum && !dm)
         return;
-    const Filter<T> f{S, x, h, m, sum, dm, C, K};
+    const Filter<T> f{S, x, h, m, sum, dm, C, K, x_drop, sum_drop};
     threads = useful_threads(S, B * C, K, threads);
     const Plan plan = plan_tiles_for<T>(threads, S.rows, 3, B, 1, C);
     parallel_for(int64_t(plan.tiles.size()), threads, [&](int64_t i) {

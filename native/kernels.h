@@ -25,15 +25,28 @@ template <typename T> struct Csr {
     std::vector<T> o_values;
 };
 
+// A dropout of a tensor (B, n): the masks of the keys (B,) at thresholds (B,), which are rates in units of 2^-16; kept
+// elements are multiplied by 1 / (1 - rate). Without keys nothing is dropped.
+struct Drop {
+    const int64_t *keys = nullptr;
+    const int32_t *thresholds = nullptr;
+
+    explicit operator bool() const { return keys; }
+    template <typename T> T scale(int64_t b) const {
+        return !keys ? T(1) : thresholds[b] > 65535 ? T(0) : T(65536.0 / (65536 - thresholds[b]));
+    }
+};
+
 // One table a scalar type and instruction set, filled by each kernel file.
 template <typename T> struct Kernels {
     // previous <- 2 S current - previous (+ add, if not null): (B, N, C)
     void (*advance)(const Csr<T> &S, T *previous, const T *current, const T *add, int64_t B, int64_t C, int threads);
 
     // sum <- sum_k T_k(S) x diag(m_k),  dm[k, c] <- <h[:, c], (T_k(S) x)[:, c]>: x, h, sum (B, N, C), m, dm
-    // (B, K+1, C). Either result may be null, and then what it alone needs (m, h), too.
+    // (B, K+1, C). Either result may be null, and then what it alone needs (m, h), too. The first drop is that of x,
+    // the second that of sum.
     void (*filter)(const Csr<T> &S, const T *x, const T *h, const T *m, T *sum, T *dm, int64_t B, int64_t C, int64_t K,
-                   int threads);
+                   Drop x_drop, Drop sum_drop, int threads);
 
     // out <- sum_k T_k(S) (x A_k): x (B, N, Q, I), out (B, N, Q, J), a (B, K+1, I, J), or, if it comes `transposed`,
     // (B, K+1, J, I). The Q J columns of the result propagate.
@@ -49,22 +62,21 @@ template <typename T> struct Kernels {
     // Bit e % 32 of out[b, e / 32]: whether element e stays; bits behind the last element are 0.
     void (*keep_bits)(const int64_t *keys, const int32_t *thresholds, int64_t count, uint32_t *out, int64_t B,
                       int threads);
-    // out[b] = x[b] * kept * scales[b]: x, out (B, n); x_step is n, or 0 for one x for all.
-    void (*dropout)(const T *x, int64_t x_step, const int64_t *keys, const int32_t *thresholds, const T *scales, T *out,
-                    int64_t B, int64_t n, int threads);
-    // out[b] = dropped(X) w[b] + 1 bias[b]^T and out[b] = dropped(X)^T y[b]: w (B, I, J), y (B, N, J). The mask is that of
-    // X's stored values. Without keys nothing is dropped; bias may be null.
-    void (*sparse_matmul)(const Csr<T> &X, const T *w, const T *bias, const int64_t *keys, const int32_t *thresholds,
-                          const T *scales, T *out, int64_t B, int64_t J, int threads);
-    void (*sparse_matmul_t)(const Csr<T> &X, const T *y, const int64_t *keys, const int32_t *thresholds,
-                            const T *scales, T *out, int64_t B, int64_t J, int threads);
-    // x w + 1 bias^T, dy w^T, x^T dy, 1^T dy: x (B, N, I), or x_step 0 for one x for all, w (B, I, J), dy (B, N, J).
-    void (*matmul)(const T *x, int64_t x_step, const T *w, const T *bias, T *out, int64_t B, int64_t N, int64_t I,
-                   int64_t J, int threads);
-    void (*matmul_nt)(const T *dy, const T *w, T *out, int64_t B, int64_t N, int64_t I, int64_t J, int threads);
-    void (*matmul_tn)(const T *x, int64_t x_step, const T *dy, T *out, int64_t B, int64_t N, int64_t I, int64_t J,
-                      int threads);
-    void (*sum_rows)(const T *dy, T *out, int64_t B, int64_t N, int64_t J, int threads);
+    // out[b] = dropped(x[b]): x, out (B, n); x_step is n, or 0 for one x for all.
+    void (*dropout)(const T *x, int64_t x_step, Drop drop, T *out, int64_t B, int64_t n, int threads);
+    // out[b] = dropped(dropped(X) w[b] + 1 bias[b]^T) and, of y = dropped(dy), out[b] = dropped(X)^T y[b] with
+    // sums[b] = 1^T y[b]: w (B, I, J), dy (B, N, J). The first drop is that of X's stored values, the second that of the
+    // dense tensor; bias and sums may be null.
+    void (*sparse_matmul)(const Csr<T> &X, const T *w, const T *bias, Drop x_drop, Drop drop, T *out, int64_t B,
+                          int64_t J, int threads);
+    void (*sparse_matmul_t)(const Csr<T> &X, const T *dy, Drop x_drop, Drop drop, T *out, T *sums, int64_t B, int64_t J,
+                            int threads);
+    // dropped(x w + 1 bias^T): x (B, N, I), or x_step 0 for one x for all, w (B, I, J).
+    void (*matmul)(const T *x, int64_t x_step, const T *w, const T *bias, Drop drop, T *out, int64_t B, int64_t N,
+                   int64_t I, int64_t J, int threads);
+    // Of y = dropped(dy), dy (B, N, J): dx = y w^T, dw = x^T y, sums = 1^T y in one pass over dy; each may be null.
+    void (*matmul_backward)(const T *x, int64_t x_step, const T *w, const T *dy, Drop drop, T *dx, T *dw, T *sums,
+                            int64_t B, int64_t N, int64_t I, int64_t J, int threads);
     // p, g, m, v (B, n); lr, weight_decay, step (B,), the step counted from 1.
     void (*adam)(T *p, const T *g, T *m, T *v, const double *lr, const double *weight_decay, const double *step,
                  double beta1, double beta2, double eps, int64_t B, int64_t n, int threads);

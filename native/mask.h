@@ -1,6 +1,7 @@
 // The generator of engine/dropout.py: element e of a stream takes the 16-bit half (e mod 2) of the word
 // hash_32(e / 2; key), in memory order, and stays where that number is at least the threshold 2^16 rate.
 #pragma once
+#include "kernels.h"
 #include "simd.h"
 
 namespace codesgc::CODESGC_ISA {
@@ -84,6 +85,52 @@ struct Mask {
         x = (x ^ (x >> 15)) * 0x31848BABu;
         return x ^ (x >> 14);
     }
+};
+
+// Lanes whose bit is set get the scale, the others 0.
+template <typename T> inline Vector<T> factors(uint32_t bits, T scale) {
+    typedef decltype(Vector<T>{} < Vector<T>{}) Ints; // integers as wide as T
+    Ints lane{};
+    for (int i = 0; i < LANES<T>; ++i)
+        lane[i] = 1 << i;
+    return ((Ints{} + int(bits)) & lane) != 0 ? splat(scale) : Vector<T>{};
+}
+
+// A dropout of one replicate's tensor on the way: what passes through `apply` in about the order of its elements.
+template <typename T> class Dropping {
+  public:
+    Dropping(const Drop &drop, int64_t b)
+        : on_(bool(drop)), mask_(drop ? drop.keys[b] : 0, drop ? drop.thresholds[b] : 0), scale_(drop.scale<T>(b)) {}
+
+    explicit operator bool() const { return on_; }
+
+    // The elements e, e + 1, ..., of which the first `count` matter, dropped and scaled.
+    Vector<T> apply(Vector<T> v, int64_t e, int64_t count = LANES<T>) {
+        return on_ ? v * factors(bits(e, count), scale_) : v;
+    }
+
+  private:
+    uint32_t bits(int64_t e, int64_t count) {
+        const int64_t block = e >> 5, shift = e & 31;
+        if (block != block_) {
+            now_ = block == block_ + 1 && ahead_ ? next_ : mask_.block(block);
+            block_ = block;
+            ahead_ = false;
+        }
+        if (shift + count <= 32)
+            return now_ >> shift;
+        if (!ahead_) {
+            next_ = mask_.block(block + 1);
+            ahead_ = true;
+        }
+        return now_ >> shift | next_ << (32 - shift);
+    }
+
+    bool on_, ahead_ = false;
+    Mask mask_;
+    T scale_;
+    int64_t block_ = -2;
+    uint32_t now_ = 0, next_ = 0;
 };
 
 } // namespace codesgc::CODESGC_ISA

@@ -6,6 +6,7 @@
 // operations on a column not at all on those beside it.
 #pragma once
 #include "isa.h"
+#include "mask.h"
 
 #include <vector>
 
@@ -73,36 +74,72 @@ template <typename T> inline int useful_threads(const Csr<T> &S, int64_t columns
     return double(columns) * double(K + 1) * double(S.indices.size() + 4 * S.rows) < 2e6 ? 1 : threads;
 }
 
-// tile <- columns of the pieces of x (B, N, C), zeros between and behind them; and back.
+// turn(n, p, element) for each node n and piece p; `element` is where the piece begins in x[p->b], x (B, N, C).
+template <typename T, typename F>
+inline void for_pieces(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t C, F &&turn) {
+    for (int64_t n = 0; n < S.rows; ++n)
+        for (const Piece *p = begin; p < end; ++p)
+            turn(n, p, S.order[n] * C + p->first);
+}
+
+// The dropout of each piece of x; neighbouring pieces of one replicate share their state, since their elements lie in
+// the same words.
+template <typename T> struct PieceDrops {
+    std::vector<Dropping<T>> states;
+    std::vector<int> state; // of each piece
+
+    PieceDrops(const Drop &drop, const Piece *begin, const Piece *end) {
+        for (const Piece *p = begin; p < end; ++p) {
+            if (p == begin || p->b != p[-1].b)
+                states.emplace_back(drop, p->b);
+            state.push_back(int(states.size()) - 1);
+        }
+    }
+    Dropping<T> &operator[](int64_t piece) { return states[state[piece]]; }
+};
+
+// tile <- columns of the pieces of dropped(x), x (B, N, C), zeros between and behind them; and back, with dropout there.
 template <typename T>
-inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *x, int64_t C, T *tile) {
-    const int64_t N = S.rows;
+inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *x, int64_t C, T *tile,
+                 const Drop &drop = {}) {
+    const int64_t size = S.rows * C;
     int64_t used = 0;
     for (const Piece *p = begin; p < end; ++p)
         used += p->count;
     if (used < W)
-        std::fill(tile, tile + N * W, T(0));
-    for (int64_t n = 0; n < N; ++n)
-        for (const Piece *p = begin; p < end; ++p) {
-            const T *from = x + (p->b * N + S.order[n]) * C + p->first;
-            if (p->count == LANES<T>)
-                store(tile + n * W + p->at, load(from));
-            else
-                store_part(tile + n * W + p->at, load_part(from, p->count), p->count);
-        }
+        std::fill(tile, tile + S.rows * W, T(0));
+    if (drop) {
+        PieceDrops<T> drops(drop, begin, end);
+        for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+            const Vector<T> v = load_part(x + p->b * size + element, p->count);
+            store_part(tile + n * W + p->at, drops[p - begin].apply(v, element, p->count), p->count);
+        });
+        return;
+    }
+    for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+        const T *from = x + p->b * size + element;
+        T *to = tile + n * W + p->at;
+        p->count == LANES<T> ? store(to, load(from)) : store_part(to, load_part(from, p->count), p->count);
+    });
 }
 
 template <typename T>
-inline void unpack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *tile, T *x, int64_t C) {
-    const int64_t N = S.rows;
-    for (int64_t n = 0; n < N; ++n)
-        for (const Piece *p = begin; p < end; ++p) {
-            T *to = x + (p->b * N + S.order[n]) * C + p->first;
-            if (p->count == LANES<T>)
-                store(to, load(tile + n * W + p->at));
-            else
-                store_part(to, load_part(tile + n * W + p->at, p->count), p->count);
-        }
+inline void unpack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t W, const T *tile, T *x, int64_t C,
+                   const Drop &drop = {}) {
+    const int64_t size = S.rows * C;
+    if (drop) {
+        PieceDrops<T> drops(drop, begin, end);
+        for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+            const Vector<T> v = drops[p - begin].apply(load_part(tile + n * W + p->at, p->count), element, p->count);
+            store_part(x + p->b * size + element, v, p->count);
+        });
+        return;
+    }
+    for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+        const T *from = tile + n * W + p->at;
+        T *to = x + p->b * size + element;
+        p->count == LANES<T> ? store(to, load(from)) : store_part(to, load_part(from, p->count), p->count);
+    });
 }
 
 // row(n, s) for n = first, ..., last - 1, where s = sum_j S[n, j] t[j]: two sums side by side hide the latency.

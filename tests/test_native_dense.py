@@ -70,17 +70,23 @@ def test_dropout_is_the_portable_one(dtype, count, shared):
     keys, thresholds, scales = streams(RATES, dtype)
     x = normal(1 if shared else 5, count, dtype=dtype)
     factor = keep_mask(keys, torch.tensor(RATES, dtype=torch.float64), count) * scales[:, None]
-    out = run(native.dropout, (5, count), x, keys, thresholds, scales)
+    out = run(native.dropout, (5, count), x, keys, thresholds)
     assert torch.equal(out, x * factor)
     if not shared:
-        native.dropout(x, keys, thresholds, scales, out=x, threads=2)
+        native.dropout(x, keys, thresholds, out=x, threads=2)
         assert torch.equal(x, out)
 
 
 def test_dropout_passes_nan_on():
-    keys, thresholds, scales = streams([1.0], torch.float32)
+    keys, thresholds, _ = streams([1.0], torch.float32)
     x = torch.full((1, 40), torch.nan)
-    assert run(native.dropout, (1, 40), x, keys, thresholds, scales).isnan().all()
+    assert run(native.dropout, (1, 40), x, keys, thresholds).isnan().all()
+
+
+def test_stream_keys_are_the_portable_ones():
+    seeds = torch.tensor([0, 1, 2**62 - 1, 12345, -7])
+    steps = torch.tensor([0, 3, 999, 2**40, 1])
+    assert torch.equal(run(native.stream_keys, (5,), seeds, steps, dtype=torch.int64), stream_key(seeds, steps))
 
 
 # --- sparse features
@@ -124,28 +130,39 @@ def test_sparse_products_match_dense_ones(dtype, kind, rows, cols, density, J):
     X, dense, entry = features(kind, rows, cols, density, dtype)
     w, y, bias = (normal(3, *s, dtype=dtype) for s in [(cols, J), (rows, J), (J,)])
     masked = dropped(dense, entry, rates, keys, scales)
-    options = {"keys": keys, "thresholds": thresholds, "scales": scales}
-    none = dict.fromkeys(options)
+    X_drop, none = {"keys": keys, "thresholds": thresholds}, {"keys": None, "thresholds": None}
+    results, thresholds = keys.flip(0) + 1, thresholds.flip(0)  # other masks than those of X
+    kept = keep_mask(results, torch.tensor(rates[::-1], dtype=torch.float64), rows * J).reshape(3, rows, J)
+    kept = kept * scales.flip(0)[:, None, None].double()
 
-    out = run(native.sparse_matmul, (3, rows, J), X, w, bias, **options, dtype=dtype)
+    drop, undropped = {"out_keys": results, "out_thresholds": thresholds}, {"out_keys": None, "out_thresholds": None}
+    out = run(native.sparse_matmul, (3, rows, J), X, w, bias, **X_drop, **undropped, dtype=dtype)
     close(out, masked @ w.double() + bias.double()[:, None], cols)
-    out = run(native.sparse_matmul, (3, rows, J), X, w, None, **none, dtype=dtype, threads=2)
+    out = run(native.sparse_matmul, (3, rows, J), X, w, bias, **none, **drop, dtype=dtype, threads=2)
+    close(out, kept * (dense @ w.double() + bias.double()[:, None]), cols)
+    out = run(native.sparse_matmul, (3, rows, J), X, w, None, **none, **undropped, dtype=dtype, threads=2)
     close(out, dense @ w.double(), cols)
-    out = run(native.sparse_matmul_t, (3, cols, J), X, y, **options, dtype=dtype)
+
+    drop, undropped = {"y_keys": results, "y_thresholds": thresholds}, {"y_keys": None, "y_thresholds": None}
+    out, sums = (torch.empty(3, *shape, dtype=dtype) for shape in [(cols, J), (J,)])
+    native.sparse_matmul_t(X, y, **X_drop, **undropped, out=out, sums=None)
     close(out, masked.mT @ y.double(), rows)
-    out = run(native.sparse_matmul_t, (3, cols, J), X, y, **none, dtype=dtype, threads=2)
-    close(out, dense.T @ y.double(), rows)
+    native.sparse_matmul_t(X, y, **none, **drop, out=out, sums=sums, threads=2)
+    close(out, dense.T @ (kept * y.double()), rows)
+    close(sums, (kept * y.double()).sum(1), rows)
 
 
 def test_features_of_no_rows_or_no_columns():
     empty = torch.zeros(0, dtype=torch.int32), torch.zeros(0)
     X = native.CsrFloat(torch.zeros(1, dtype=torch.int32), *empty, 4)
-    assert run(native.sparse_matmul, (2, 0, 3), X, normal(2, 4, 3).float(), None, None, None, None).numel() == 0
+    assert run(native.sparse_matmul, (2, 0, 3), X, normal(2, 4, 3).float(), *[None] * 5).numel() == 0
     y = torch.zeros(2, 0, 3)
-    assert torch.equal(run(native.sparse_matmul_t, (2, 4, 3), X, y, None, None, None), torch.zeros(2, 4, 3))
+    out, sums = torch.empty(2, 4, 3), torch.empty(2, 3)
+    native.sparse_matmul_t(X, y, None, None, None, None, out, sums)
+    assert torch.equal(out, torch.zeros(2, 4, 3)) and torch.equal(sums, torch.zeros(2, 3))
     X = native.CsrFloat(torch.zeros(5, dtype=torch.int32), *empty, 0)
     w, bias = torch.zeros(2, 0, 3), normal(2, 3).float()
-    out = run(native.sparse_matmul, (2, 4, 3), X, w, bias, None, None, None)
+    out = run(native.sparse_matmul, (2, 4, 3), X, w, bias, None, None, None, None)
     assert torch.equal(out, bias[:, None].expand(2, 4, 3))
 
 
@@ -154,12 +171,14 @@ def test_features_with_repeated_and_unsorted_entries(kind):
     indptr, indices = torch.tensor([0, 5, 40], dtype=torch.int32), torch.tensor([3, 0, 3, 3, 1] + [2] * 35)
     values = torch.full((40,), 0.5) if kind == "binary" else normal(40).float()
     X = native.CsrFloat(indptr, indices.int(), values, 4)
-    keys, thresholds, scales = streams([0.5], torch.float32)
+    keys, thresholds, _ = streams([0.5], torch.float32)
     kept = values * keep_mask(keys[0], 0.5, 40) * 2
     dense = torch.zeros(2, 4).index_put((torch.arange(40).ge(5).long(), indices), kept, accumulate=True)
     w, y = normal(1, 4, 5).float(), normal(1, 2, 5).float()
-    close(run(native.sparse_matmul, (1, 2, 5), X, w, None, keys, thresholds, scales), dense @ w, 40)
-    close(run(native.sparse_matmul_t, (1, 4, 5), X, y, keys, thresholds, scales), dense.T @ y, 40)
+    close(run(native.sparse_matmul, (1, 2, 5), X, w, None, keys, thresholds, None, None), dense @ w, 40)
+    out = torch.empty(1, 4, 5)
+    native.sparse_matmul_t(X, y, keys, thresholds, None, None, out, None)
+    close(out, dense.T @ y, 40)
 
 
 def test_more_columns_than_16_bits_hold():
@@ -167,7 +186,7 @@ def test_more_columns_than_16_bits_hold():
     X = native.CsrFloat(torch.tensor([0, 2, 4], dtype=torch.int32), cols, torch.ones(4), 70_001)
     w = normal(1, 70_001, 2).float()
     expected = torch.stack([w[0, cols[:2].long()].sum(0), w[0, cols[2:].long()].sum(0)])
-    close(run(native.sparse_matmul, (1, 2, 2), X, w, None, None, None, None)[0], expected)
+    close(run(native.sparse_matmul, (1, 2, 2), X, w, *[None] * 5)[0], expected)
 
 
 # --- dense products
@@ -193,21 +212,36 @@ def test_dense_products(dtype, N, I, J, threads):
     x, w, dy, bias = (normal(3, *s, dtype=dtype, seed=i) for i, s in enumerate([(N, I), (I, J), (N, J), (J,)]))
     one = x[:1]
     X, W, D = x.double(), w.double(), dy.double()
-    close(run(native.matmul, (3, N, J), x, w, bias, threads=threads), X @ W + bias.double()[:, None], I)
-    close(run(native.matmul, (3, N, J), one, w, None, threads=threads), X[:1] @ W, I)
-    close(run(native.matmul_nt, (3, N, I), dy, w, threads=threads), D @ W.mT, J)
-    close(run(native.matmul_tn, (3, I, J), x, dy, threads=threads), X.mT @ D, N)
-    close(run(native.matmul_tn, (3, I, J), one, dy, threads=threads), X[:1].mT @ D, N)
-    close(run(native.sum_rows, (3, J), dy, threads=threads), D.sum(1), N)
+    close(run(native.matmul, (3, N, J), x, w, bias, None, None, threads=threads), X @ W + bias.double()[:, None], I)
+    close(run(native.matmul, (3, N, J), one, w, None, None, None, threads=threads), X[:1] @ W, I)
+    rates = [0.5, 0.0, 1.0]
+    keys, thresholds, scales = streams(rates, dtype)
+    kept = keep_mask(keys, torch.tensor(rates, dtype=torch.float64), N * J).reshape(3, N, J)
+    kept = kept * scales[:, None, None].double()
+    expected = kept * (X @ W + bias.double()[:, None])
+    close(run(native.matmul, (3, N, J), x, w, bias, keys, thresholds, threads=threads), expected, I)
+    for masks, y in (((None, None), D), ((keys, thresholds), kept * D)):
+        dx, dw, sums = (torch.empty(3, *shape, dtype=dtype) for shape in [(N, I), (I, J), (J,)])
+        native.matmul_backward(x, w, dy, *masks, dx, dw, sums, threads)
+        close(dx, y @ W.mT, J)
+        close(dw, X.mT @ y, N)
+        close(sums, y.sum(1), N)
+        once = [torch.empty_like(result) for result in (dx, dw, sums)]
+        for i, result in enumerate(once):  # each alone
+            native.matmul_backward(x, w, dy, *masks, *(result if i == j else None for j in range(3)), threads)
+        assert all(torch.equal(p, q) for p, q in zip(once, (dx, dw, sums), strict=True))
+    native.matmul_backward(one, w, dy, None, None, None, dw, None, threads)
+    close(dw, X[:1].mT @ D, N)
 
 
 def test_dense_products_with_nothing_to_sum():
     empty = torch.zeros(2, 4, 0)
-    assert torch.equal(run(native.matmul, (2, 4, 3), empty, torch.zeros(2, 0, 3), None), torch.zeros(2, 4, 3))
-    assert torch.equal(
-        run(native.matmul_tn, (2, 3, 3), torch.zeros(2, 0, 3), torch.zeros(2, 0, 3)), torch.zeros(2, 3, 3)
-    )
-    assert torch.equal(run(native.sum_rows, (2, 3), torch.zeros(2, 0, 3)), torch.zeros(2, 3))
+    out = run(native.matmul, (2, 4, 3), empty, torch.zeros(2, 0, 3), None, None, None)
+    assert torch.equal(out, torch.zeros(2, 4, 3))
+    dw, sums = torch.empty(2, 3, 3), torch.empty(2, 3)
+    none = torch.zeros(2, 0, 3)
+    native.matmul_backward(none, torch.zeros(2, 3, 3), none, None, None, none.clone(), dw, sums)
+    assert torch.equal(dw, torch.zeros(2, 3, 3)) and torch.equal(sums, torch.zeros(2, 3))
 
 
 # --- optimiser and loss
@@ -286,24 +320,26 @@ def all_kernels(B: int, first: int, threads: int, dtype: torch.dtype) -> dict[st
     """Results of replicates first, ..., first + B - 1 of five."""
     own = slice(first, first + B)
     N, I, J = 700, 60, 37
-    keys, thresholds, scales = (t[own].contiguous() for t in streams([0.5, 0.3, 0.8, 0.5, 0.1], dtype))
+    keys, thresholds = (t[own].contiguous() for t in streams([0.5, 0.3, 0.8, 0.5, 0.1], dtype)[:2])
     w, x, dy, bias = (normal(5, *s, dtype=dtype)[own].contiguous() for s in [(I, J), (N, I), (N, J), (J,)])
     nodes = torch.arange(5 * 200).reshape(5, 200)[own].contiguous() * 3 % N
     labels = torch.arange(N) % J
     out = {
         "bits": run(native.keep_bits, (B, 1250), keys, thresholds, 40_000, dtype=torch.uint32, threads=threads),
-        "dropout": run(native.dropout, (B, N * I), x.flatten(1), keys, thresholds, scales, threads=threads),
-        "matmul": run(native.matmul, (B, N, J), x, w, bias, threads=threads),
-        "matmul_nt": run(native.matmul_nt, (B, N, I), dy, w, threads=threads),
-        "matmul_tn": run(native.matmul_tn, (B, I, J), x, dy, threads=threads),
-        "sum_rows": run(native.sum_rows, (B, J), dy, threads=threads),
+        "dropout": run(native.dropout, (B, N * I), x.flatten(1), keys, thresholds, threads=threads),
+        "matmul": run(native.matmul, (B, N, J), x, w, bias, keys, thresholds, threads=threads),
         "correct": run(native.correct, (B,), dy, labels, nodes, dtype=torch.int64, threads=threads),
     }
     for kind in ["binary", "real"]:
         X, _, _ = features(kind, N, I, 0.3, dtype)
-        masks = keys, thresholds, scales
+        masks = keys, thresholds, keys + 1, thresholds
         out[kind] = run(native.sparse_matmul, (B, N, J), X, w, bias, *masks, dtype=dtype, threads=threads)
-        out[kind + "_t"] = run(native.sparse_matmul_t, (B, I, J), X, dy, *masks, dtype=dtype, threads=threads)
+        out[kind + "_t"], out[kind + "_sums"] = torch.empty(B, I, J, dtype=dtype), torch.empty(B, J, dtype=dtype)
+        native.sparse_matmul_t(X, dy, *masks, out[kind + "_t"], out[kind + "_sums"], threads)
+    for name, left, right, grad in (("wide", x, w, dy), ("narrow", dy, w.mT.contiguous(), x)):
+        parts = torch.empty_like(left), torch.empty_like(right), torch.empty(B, grad.shape[2], dtype=dtype)
+        native.matmul_backward(left, right, grad, keys, thresholds, *parts, threads)
+        out |= {f"{name} {part}": result for part, result in zip(("dx", "dw", "sums"), parts, strict=True)}
     p, m, v = x.flatten(1).clone(), x.flatten(1) / 2, x.flatten(1) ** 2
     numbers = torch.arange(1, 6, dtype=torch.float64)[own].contiguous()
     native.adam(p, x.flatten(1), m, v, numbers / 100, numbers / 1000, numbers, 0.9, 0.999, 1e-8, threads=threads)
@@ -327,37 +363,46 @@ def test_a_replicate_has_the_same_bits_alone_and_in_a_batch_on_any_threads(dtype
 
 
 def refusals() -> dict[str, tuple[str, Callable[[], None]]]:
-    keys, thresholds, scales = streams([0.5, 0.5], torch.float32)
+    keys, thresholds, _ = streams([0.5, 0.5], torch.float32)
     X, _, _ = features("real", 6, 5, 0.5, torch.float32)
     w, y = torch.zeros(2, 5, 3), torch.zeros(2, 6, 3)
     labels, nodes = torch.zeros(6, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64)
     high = torch.tensor([0, 65537], dtype=torch.int32)
     p, one = torch.zeros(2, 9), torch.ones(2, dtype=torch.float64)
-    bits = torch.zeros(2, 1, dtype=torch.uint32)
+    bits, back = torch.zeros(2, 1, dtype=torch.uint32), torch.zeros(2, 6, 5)
 
     def adam(*args: Any) -> Callable[[], None]:
         return lambda: native.adam(*args, 0.9, 0.999, 1e-8)
 
     return {
-        "threads": ("threads 0", lambda: native.matmul(y, torch.zeros(2, 3, 4), None, torch.zeros(2, 6, 4), 0)),
+        "threads": (
+            "threads 0",
+            lambda: native.matmul(y, torch.zeros(2, 3, 4), None, None, None, torch.zeros(2, 6, 4), 0),
+        ),
         "threshold": ("65537", lambda: native.keep_bits(keys, high, 9, bits)),
         "negative threshold": ("-1", lambda: native.keep_bits(keys, torch.tensor([-1, 0]).int(), 9, bits)),
         "negative count": ("-9", lambda: native.keep_bits(keys, thresholds, -9, bits)),
         "bits": ("out", lambda: native.keep_bits(keys, thresholds, 33, bits)),
-        "keys": ("keys", lambda: native.dropout(p, keys[:1], thresholds, scales, p.clone())),
-        "scales": ("scales", lambda: native.dropout(p, keys, thresholds, scales[:1], p.clone())),
-        "batch of x": ("x", lambda: native.dropout(torch.zeros(3, 9), keys, thresholds, scales, p)),
-        "size of x": ("x", lambda: native.dropout(torch.zeros(2, 8), keys, thresholds, scales, p)),
-        "some masks": ("None", lambda: native.sparse_matmul(X, w, None, keys, None, scales, y)),
-        "w": ("w", lambda: native.sparse_matmul(X, torch.zeros(2, 6, 3), None, None, None, None, y)),
-        "bias": ("bias", lambda: native.sparse_matmul(X, w, torch.zeros(2, 2), None, None, None, y)),
-        "out": ("out", lambda: native.sparse_matmul(X, w, None, None, None, None, torch.zeros(2, 5, 3))),
-        "y": ("y", lambda: native.sparse_matmul_t(X, w, None, None, None, w.clone())),
-        "out of t": ("out", lambda: native.sparse_matmul_t(X, y, None, None, None, y.clone())),
-        "matmul": ("x", lambda: native.matmul(torch.zeros(2, 6, 4), w, None, y)),
-        "matmul_nt": ("dy", lambda: native.matmul_nt(torch.zeros(2, 6, 4), w, torch.zeros(2, 6, 5))),
-        "matmul_tn": ("x", lambda: native.matmul_tn(torch.zeros(2, 7, 5), y, w)),
-        "sum_rows": ("out", lambda: native.sum_rows(y, torch.zeros(2, 4))),
+        "keys": ("keys", lambda: native.dropout(p, keys[:1], thresholds, p.clone())),
+        "thresholds": ("thresholds", lambda: native.dropout(p, keys, thresholds[:1], p.clone())),
+        "batch of x": ("x", lambda: native.dropout(torch.zeros(3, 9), keys, thresholds, p)),
+        "size of x": ("x", lambda: native.dropout(torch.zeros(2, 8), keys, thresholds, p)),
+        "steps": ("steps", lambda: native.stream_keys(keys, keys[:1], keys.clone())),
+        "half a mask": ("None", lambda: native.sparse_matmul(X, w, None, keys, None, None, None, y)),
+        "half a mask of the result": ("None", lambda: native.sparse_matmul(X, w, *[None] * 4, thresholds, y)),
+        "keys of the result": ("keys", lambda: native.sparse_matmul(X, w, *[None] * 3, keys[:1], thresholds, y)),
+        "w": ("w", lambda: native.sparse_matmul(X, torch.zeros(2, 6, 3), *[None] * 5, y)),
+        "bias": ("bias", lambda: native.sparse_matmul(X, w, torch.zeros(2, 2), *[None] * 4, y)),
+        "out": ("out", lambda: native.sparse_matmul(X, w, *[None] * 5, torch.zeros(2, 5, 3))),
+        "y": ("y", lambda: native.sparse_matmul_t(X, w, *[None] * 4, w.clone(), None)),
+        "out of t": ("out", lambda: native.sparse_matmul_t(X, y, *[None] * 4, y.clone(), None)),
+        "sums of t": ("sums", lambda: native.sparse_matmul_t(X, y, *[None] * 4, w.clone(), torch.zeros(2, 4))),
+        "matmul": ("x", lambda: native.matmul(torch.zeros(2, 6, 4), w, None, None, None, y)),
+        "dy": ("dy", lambda: native.matmul_backward(back, w, torch.zeros(2, 6, 4), *[None] * 5)),
+        "dx": ("dx", lambda: native.matmul_backward(back, w, y, None, None, torch.zeros(2, 6, 4), None, None)),
+        "dw": ("dw", lambda: native.matmul_backward(back, w, y, None, None, None, y.clone(), None)),
+        "sums": ("sums", lambda: native.matmul_backward(back, w, y, None, None, None, None, torch.zeros(2, 4))),
+        "masks of dy": ("keys", lambda: native.matmul_backward(back, w, y, keys[:1], thresholds, *[None] * 3)),
         "adam sizes": ("v", adam(p, p.clone(), p.clone(), torch.zeros(2, 8), one, one, one)),
         "adam rates": ("lr", adam(p, p.clone(), p.clone(), p.clone(), one[:1], one, one)),
         "adam step": ("step 0", adam(p, p.clone(), p.clone(), p.clone(), one, one, one * 0)),
@@ -376,12 +421,16 @@ def test_bad_input_is_refused(name):
         call()
 
 
+def masks_of_two() -> tuple[Tensor, Tensor]:
+    return streams([0.5, 0.5], torch.float32)[:2]
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: native.sum_rows(torch.zeros(2, 3, 4).half(), torch.zeros(2, 4)),
-        lambda: native.sum_rows(torch.zeros(2, 4, 3).mT, torch.zeros(2, 4)),  # not contiguous
-        lambda: native.sum_rows(torch.zeros(2, 3, 4), torch.zeros(2, 4, dtype=torch.float64)),
+        lambda: native.dropout(torch.zeros(2, 4).half(), *masks_of_two(), torch.zeros(2, 4)),
+        lambda: native.dropout(torch.zeros(4, 2).T, *masks_of_two(), torch.zeros(2, 4)),  # not contiguous
+        lambda: native.dropout(torch.zeros(2, 4), *masks_of_two(), torch.zeros(2, 4, dtype=torch.float64)),
         lambda: native.correct(
             torch.zeros(1, 3, 4), torch.zeros(3).int(), torch.zeros(1, 2).long(), torch.zeros(1).long()
         ),

@@ -72,8 +72,8 @@ def assert_near(actual: Tensor, expected: Tensor) -> None:
 
 def filtered(S: object, h: Tensor, m: Tensor, dy: Tensor, threads: int) -> tuple[Tensor, Tensor, Tensor]:
     out, dh, dm = unset(h), unset(h), unset(m)
-    _native.filter(S, h, m, out, threads)
-    _native.filter_backward(S, dy, h, m, dh, dm, threads)
+    _native.filter(S, h, m, None, None, out, threads)
+    _native.filter_backward(S, dy, h, m, None, None, dh, dm, threads)
     return out, dh, dm
 
 
@@ -95,6 +95,26 @@ def test_filter_and_its_gradients_are_the_dense_formulas(name: str, order: int, 
         assert_near(out, torch.einsum("bknc,bkc->bnc", terms(dense, h, order), m.double()))
         assert_near(dh, torch.einsum("bknc,bkc->bnc", terms(dense, dy, order), m.double()))
         assert_near(dm, torch.einsum("bknc,bnc->bkc", terms(dense, dy, order), h.double()))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 16, 20, 32, 45, 70])
+def test_a_filter_drops_what_goes_out_and_what_comes_back(columns: int, dtype: torch.dtype) -> None:
+    """The mask of element e = n C + c of each replicate, whatever the tiles: the same bits as dropout on its own."""
+    S, dense = graph("many", dtype)
+    keys, thresholds = torch.arange(3) * 12345 + 1, torch.tensor([1 << 15, 0, 60_000], dtype=torch.int32)
+    h, dy = (randn(3, len(dense), columns, dtype=dtype) for _ in range(2))
+    m = randn(3, 5, columns, dtype=dtype)
+    out, _, _ = filtered(S, h, m, dy, threads=1)
+    for whole in (out, dy):
+        _native.dropout(whole.view(3, -1), keys, thresholds, whole.view(3, -1))
+    y = torch.einsum("bknc,bkc->bnc", terms(dense, h, 4), m.double())
+    assert_near(out[1], y[1])  # nothing dropped
+    dropped, dh, dm = unset(out), unset(h), unset(m)
+    _native.filter(S, h, m, keys, thresholds, dropped, 2)
+    assert torch.equal(dropped, out) and (columns * len(dense) < 32 or not out[0].all())
+    _, expected_h, expected_m = filtered(S, h, m, dy, threads=1)
+    _native.filter_backward(S, randn(3, len(dense), columns, dtype=dtype), h, m, keys, thresholds, dh, dm, 2)
+    assert torch.equal(dh, expected_h) and torch.equal(dm, expected_m)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -148,8 +168,8 @@ def test_gradients_that_are_not_asked_for_change_nothing(dtype: torch.dtype) -> 
     h, dy, m = (randn(2, n, 21, dtype=dtype) for n in (len(dense), len(dense), 6))
     _, dh, dm = filtered(S, h, m, dy, threads=1)
     only_h, only_m = unset(dh), unset(dm)
-    _native.filter_backward(S, dy, h, m, only_h, None)
-    _native.filter_backward(S, dy, h, m, None, only_m)
+    _native.filter_backward(S, dy, h, m, None, None, only_h, None)
+    _native.filter_backward(S, dy, h, m, None, None, None, only_m)
     assert torch.equal(only_h, dh) and torch.equal(only_m, dm)
     for side in ("synthesise", "analyse"):
         x, a = randn(2, len(dense), 3, 7, dtype=dtype), randn(2, 6, 7, 20, dtype=dtype)
@@ -171,14 +191,24 @@ def test_shapes_that_do_not_fit_are_refused_with_their_names() -> None:
         ((h, m, torch.zeros(2, 7, 4)), "out has 4 entries on axis 2: expected 3"),
     ):
         with pytest.raises(ValueError, match=message):
-            _native.filter(S, *wrong)
+            _native.filter(S, *wrong[:2], None, None, wrong[2])
     with pytest.raises(ValueError, match="threads 0: expected a whole number >= 1"):
-        _native.filter(S, h, m, torch.zeros(2, 7, 3), 0)
+        _native.filter(S, h, m, None, None, torch.zeros(2, 7, 3), 0)
+    keys, thresholds = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int32)
+    for masks, message in (
+        ((keys[:1], thresholds), "keys has 1"),
+        ((keys, None), "None"),
+        ((keys, thresholds - 1), "-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.filter(S, h, m, *masks, torch.zeros(2, 7, 3))
+        with pytest.raises(ValueError, match=message):
+            _native.filter_backward(S, h, h, m, *masks, None, None)
     for wrong in ((h.double(), m, h), (h, m, h.double()), (h, m, h.mT.contiguous().mT)):  # never written to a copy
         with pytest.raises(TypeError):
-            _native.filter(S, *wrong)
+            _native.filter(S, *wrong[:2], None, None, wrong[2])
     with pytest.raises(TypeError):
-        _native.filter_backward(S, h, h, m, h.double(), None)
+        _native.filter_backward(S, h, h, m, None, None, h.double(), None)
     x, a, out = torch.zeros(2, 7, 5, 3), torch.zeros(2, 4, 3, 6), torch.zeros(2, 7, 5, 6)
     for side in (_native.synthesise, _native.analyse):
         with pytest.raises(ValueError, match="a has 3 entries on axis 2: expected 4"):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from codesgc.bases.base import Basis
 from codesgc.bases.favard import favard
-from codesgc.engine import CSR, Filter, Operator
+from codesgc.engine import CSR, Dropout, Filter, Operator
 from codesgc.engine.linear import propagate
 from codesgc.errors import InputError
 
@@ -42,16 +42,18 @@ class SignalFilter(Filter):
     def __init__(self, S: Operator, order: int, channels: int) -> None:
         self.S, self.order, self.channels = S, order, channels
 
-    def filter(self, h: Tensor, m: Tensor) -> Tensor:
+    def filter(self, h: Tensor, m: Tensor, drop: Dropout | None = None) -> Tensor:
         terms, _, _ = orthonormal_terms(self.S, h, self.order)
-        return sum((v * m[..., k, None, :] for k, v in enumerate(terms)), start=torch.zeros_like(h))
+        y = sum((v * m[..., k, None, :] for k, v in enumerate(terms)), start=torch.zeros_like(h))
+        return y if drop is None else drop(y)
 
     def analyse(self, x: Tensor, a: Tensor) -> Tensor:
         terms, _, _ = orthonormal_terms(self.S, x[..., 0, :], self.order)
         return sum((v @ a[..., k, :, :] for k, v in enumerate(terms)), start=x.new_zeros(()))[..., None, :]
 
-    def synthesise(self, x: Tensor | CSR, a: Tensor) -> Tensor:
-        return self.analyse(x.to_dense()[..., None, :] if isinstance(x, CSR) else x, a)
+    def synthesise(self, x: Tensor | CSR, a: Tensor, drop: Dropout | None = None) -> Tensor:
+        y = self.analyse(x.to_dense()[..., None, :] if isinstance(x, CSR) else x, a)
+        return y if drop is None else drop(y)
 
 
 class OptBasis(Basis, name="optbasis"):

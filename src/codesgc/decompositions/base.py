@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from codesgc.engine import CSR, SPARSE, STEP, VECTOR, Dropout, Filter, Route, cheapest, lanes, with_ones
+from codesgc.engine import CSR, SPARSE, STEP, VECTOR, Dropout, Dropouts, Filter, Route, cheapest, lanes, with_ones
 from codesgc.errors import InputError, check_options, unknown
 
 DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
@@ -92,7 +92,7 @@ class Decomposition(nn.Module, ABC):
         for key in rates:
             if key not in self.dropouts:
                 raise unknown(f"dropout of decomposition {self.name!r}:", key, self.dropouts)
-        self.drop = nn.ModuleDict({key: Dropout(rates.get(key, 0.0), replicates=replicates) for key in self.dropouts})
+        self.drop = Dropouts({key: Dropout(rates.get(key, 0.0), replicates=replicates) for key in self.dropouts})
 
     def add(self, name: str, *shape: int, fan_in: int = 0, group: str | None = None) -> None:
         """A factor of that shape, uniform in +-1/sqrt(fan_in), or where `initial` says if no fan_in is given.
@@ -124,9 +124,8 @@ class Decomposition(nn.Module, ABC):
         """Start every factor again, and draw new seeds for the dropouts."""
         for name in self._bounds:
             self._start(name, generator)
-        for drop in self.drop.values():
-            assert isinstance(drop, Dropout)
-            drop.reset_parameters(generator)
+        for place in self.drop:
+            self.drop[place].reset_parameters(generator)
 
     def initial(self, name: str) -> Tensor:
         """Where a factor that is not drawn starts, for all replicates."""
@@ -189,7 +188,7 @@ class Decomposition(nn.Module, ABC):
     @property
     def dropping(self) -> bool:
         """Whether a dropout between the factors is active."""
-        return any(isinstance(drop, Dropout) and drop.active for key, drop in self.drop.items() if key != "input")
+        return any(self.drop[key].active for key in self.drop if key != "input")
 
     def all_routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         """Every order of computation that this basis admits."""

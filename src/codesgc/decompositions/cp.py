@@ -43,11 +43,10 @@ class CP(Decomposition, name="cp"):
         first, R, J, terms = mixing(x, self.rank), self.rank, self.out_channels, self.order + 1
 
         def signals() -> Tensor:
-            h: Tensor = self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, R)
-            return h
+            return linear(x, self.C, self.b_C, self.drop["C"])  # (..., N, R)
 
         def rank() -> Tensor:
-            z = self.drop["Z"](op.filter(signals(), self.M))  # (..., N, R)
+            z = op.filter(signals(), self.M, self.drop["Z"])  # (..., N, R)
             return linear(z, self.P.mT, self.b_P)  # (..., N, J)
 
         def output() -> Tensor:

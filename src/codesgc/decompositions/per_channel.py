@@ -39,7 +39,7 @@ class PerOutput(Decomposition, name="per_output"):
 
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         def output() -> Tensor:
-            h = self.drop["W"](linear(x, self.W, self.b_W))  # (..., N, J)
+            h = linear(x, self.W, self.b_W, self.drop["W"])  # (..., N, J)
             return op.filter(h, self.alpha())
 
         return [Route("output side", self.out_channels, mixing(x, self.out_channels), True, output)]
@@ -104,7 +104,7 @@ class PerInput(Decomposition, name="per_input"):
         I, J = self.in_channels, self.out_channels
 
         def input_() -> Tensor:
-            z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha)  # (..., N, I)
-            return linear(self.drop["Z"](z), self.W, self.b_W)
+            z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha, self.drop["Z"])  # (..., N, I)
+            return linear(z, self.W, self.b_W)
 
         return [Route("input side", I, I * lanes(J), True, input_)]

@@ -48,7 +48,7 @@ class Shared(Decomposition):
         early, late = (None, self.b_W) if self.late_bias else (self.b_W, None)
 
         def output() -> Tensor:
-            h = self.drop["W"](linear(x, self.W, early))  # (..., N, J)
+            h = linear(x, self.W, early, self.drop["W"])  # (..., N, J)
             return add_bias(op.filter(h, self.alpha()[..., None]), late)
 
         def input_() -> Tensor:

@@ -98,18 +98,17 @@ class Tucker(Decomposition, name="tucker"):
         inner = mixing(x, Q * R) if self.C is None else P * lanes(Q * R)
 
         def signals() -> Tensor | CSR:
-            return x if self.C is None else self.drop["C"](linear(x, self.C, self.b_C))  # (..., N, P)
+            return x if self.C is None else linear(x, self.C, self.b_C, self.drop["C"])  # (..., N, P)
 
         def result(z: Tensor) -> Tensor:
             return z if self.P is None else linear(z, self.P.mT, self.b_P)  # (..., N, J)
 
         def core() -> Tensor:
             b_G = None if self.b_G is None else self.b_G.flatten(-2)
-            h = linear(signals(), self.G.flatten(-2), b_G)  # (..., N, Q R)
-            h = self.drop["G"](h).unflatten(-1, (Q, R))
+            h = linear(signals(), self.G.flatten(-2), b_G, self.drop["G"]).unflatten(-1, (Q, R))  # (..., N, Q, R)
             M = torch.eye(terms, dtype=h.dtype, device=h.device) if self.M is None else self.M
-            z = op.synthesise(h, M[..., None])[..., 0]  # (..., N, Q)
-            return result(z if self.P is None else self.drop["Z"](z))
+            z = op.synthesise(h, M[..., None], None if self.P is None else self.drop["Z"])[..., 0]  # (..., N, Q)
+            return result(z)
 
         def input_() -> Tensor:
             t = with_ones(signals())

@@ -5,7 +5,7 @@ symmetric matrix is its own adjoint and so stores no term of its recurrence, and
 tensor may have leading replicate axes, and a replicate's numbers never depend on its neighbours.
 """
 
-from codesgc.engine.dropout import Dropout
+from codesgc.engine.dropout import Dropout, Dropouts
 from codesgc.engine.filters import analyse, filter, synthesise
 from codesgc.engine.linear import linear, matmul, with_ones
 from codesgc.engine.operator import Filter, Operator
@@ -18,6 +18,7 @@ __all__ = [
     "STEP",
     "VECTOR",
     "Dropout",
+    "Dropouts",
     "Filter",
     "Operator",
     "Route",

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codesgc.engine import ops
+from codesgc.engine import masks, native, ops
 from codesgc.engine.masks import keep_mask, stream_key
 from codesgc.engine.sparse import CSR
 from codesgc.errors import InputError
@@ -27,6 +27,17 @@ def dropout(x: Tensor, rate: Tensor | float, keys: Tensor, axes: int = 2) -> Ten
     return ops.dropout(flat, keys, rate).reshape(*batch, *own)
 
 
+def masks_for(drop: "Dropout | None", batch: torch.Size) -> tuple[torch.Size, tuple[Tensor | None, Tensor | None]]:
+    """The replicate axes of a product that ends in a dropout, and its keys and rates, one for each replicate.
+
+    Without dropout, or where it is not active: `batch`, None and None. With it, this is a step of the dropout.
+    """
+    if drop is None or not drop.active:
+        return batch, (None, None)
+    batch = torch.broadcast_shapes(batch, drop.seed.shape)
+    return batch, (drop.next_keys().expand(batch).reshape(-1), drop.rate.expand(batch).reshape(-1))
+
+
 class Dropout(nn.Module):
     """Dropout of one tensor of a model, a separate stream for every replicate.
 
@@ -41,6 +52,7 @@ class Dropout(nn.Module):
     seed: Tensor
     step: Tensor
     rate: Tensor
+    _rated: tuple[Tensor, int, bool] | None = None  # a rate, its version, and whether any of it is above 0
 
     def __init__(self, rate: float | Tensor = 0.0, *, replicates: int | None = None) -> None:
         super().__init__()
@@ -61,14 +73,25 @@ class Dropout(nn.Module):
     @property
     def active(self) -> bool:
         """Whether a mask will be applied: in training, and some rate is not 0."""
-        return self.training and bool((self.rate > 0).any())
+        if not self.training:
+            return False
+        if self._rated is None or self._rated[0] is not self.rate or self._rated[1] != self.rate._version:
+            self._rated = self.rate, self.rate._version, bool((self.rate > 0).any())
+        return self._rated[2]
+
+    def next_keys(self) -> Tensor:
+        """The streams' keys of this step, which is then over."""
+        keys: Tensor = (native if native.kernels is not None and self.seed.device.type == "cpu" else masks).stream_key(
+            self.seed, self.step
+        )
+        self.step += 1
+        return keys
 
     def forward(self, x: Any) -> Any:
         """x (..., N, C), or a CSR of features, whose stored values alone are dropped."""
         if not self.active:
             return x
-        keys = stream_key(self.seed, self.step)
-        self.step += 1
+        keys = self.next_keys()
         if isinstance(x, CSR):
             return x.dropped(keys, self.rate)
         return dropout(x, self.rate, keys)
@@ -76,3 +99,12 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         rates = self.rate.unique()
         return f"rate={rates.item():g}" if rates.numel() == 1 else f"rate={rates.min():g}..{rates.max():g}"
+
+
+class Dropouts(nn.ModuleDict):
+    """Dropouts by the name of their place."""
+
+    def __getitem__(self, key: str) -> Dropout:
+        drop = super().__getitem__(key)
+        assert isinstance(drop, Dropout)
+        return drop

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from codesgc.engine import portable
-from codesgc.engine.masks import scales, thresholds
+from codesgc.engine.masks import thresholds
 from codesgc.engine.portable import Gradient, Needs, Signals
 from codesgc.engine.sparse import CSR
 
@@ -30,6 +30,19 @@ _threads: int | None = None
 def threads() -> int:
     """How many threads the kernels use."""
     return torch.get_num_threads() if _threads is None else _threads
+
+
+@contextmanager
+def keeping_freed_memory() -> Iterator[None]:
+    """Freed memory is kept for the next epoch's tensors, where the system would take it back and clear it each time."""
+    if kernels is None:
+        yield
+        return
+    kernels.keep_freed_memory(True)
+    try:
+        yield
+    finally:
+        kernels.keep_freed_memory(False)
 
 
 @contextmanager
@@ -67,99 +80,117 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous()
 
 
-def _masks(keys: Tensor | None, rate: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, ...]:
-    if keys is None or rate is None:
-        return None, None, None
-    return _plain(keys), thresholds(rate), scales(rate, dtype)
+def _masks(keys: Tensor | None, rate: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Keys and thresholds of a dropout, as the kernels take them."""
+    return (None, None) if keys is None or rate is None else (_plain(keys), thresholds(rate))
+
+
+def stream_key(seed: Tensor, step: Tensor) -> Tensor:
+    out = torch.empty_like(seed)
+    kernels.stream_keys(seed.view(-1), step.view(-1), out.view(-1))
+    return out
 
 
 def dropout(x: Tensor, keys: Tensor, rate: Tensor) -> Tensor:
     out = x.new_empty(len(keys), x.shape[1])
-    kernels.dropout(_plain(x), *_masks(keys, rate, x.dtype), out, threads())
+    kernels.dropout(_plain(x), *_masks(keys, rate), out, threads())
     return out
 
 
-def affine(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def _masked_(x: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    """`portable.masked` in the place of a contiguous x."""
+    if keys is not None:
+        flat = x.view(len(x), -1)
+        kernels.dropout(flat, *_masks(keys, rate), flat, threads())
+    return x
+
+
+def affine(x: Tensor, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: Tensor | None) -> Tensor:
     out = x.new_empty(len(w), x.shape[1], w.shape[2])
-    kernels.matmul(_plain(x), _plain(w), None if bias is None else _plain(bias), out, threads())
-    return out
-
-
-def matmul_nt(y: Tensor, w: Tensor) -> Tensor:
-    out = y.new_empty(len(y), y.shape[1], w.shape[1])
-    kernels.matmul_nt(_plain(y), _plain(w), out, threads())
-    return out
-
-
-def matmul_tn(x: Tensor, y: Tensor) -> Tensor:
-    out = y.new_empty(len(y), x.shape[2], y.shape[2])
-    kernels.matmul_tn(_plain(x), _plain(y), out, threads())
-    return out
-
-
-def sum_rows(y: Tensor) -> Tensor:
-    out = y.new_empty(len(y), y.shape[2])
-    kernels.sum_rows(_plain(y), out, threads())
-    return out
-
-
-def features(X: CSR, w: Tensor, bias: Tensor | None) -> Tensor:
-    if X.native_values is None:
-        return portable.features(X, w, bias)
-    out = w.new_empty(len(w), X.shape[0], w.shape[2])
-    masks = _masks(X.keys, X.rate, w.dtype)
     bias = None if bias is None else _plain(bias)
+    kernels.matmul(_plain(x), _plain(w), bias, *_masks(keys, rate), out, threads())
+    return out
+
+
+def affine_backward(
+    x: Tensor, w: Tensor, dy: Tensor, keys: Tensor | None, rate: Tensor | None, needs: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    dx = dy.new_empty(len(dy), x.shape[1], x.shape[2]) if needs[0] else None
+    dw = w.new_empty(w.shape) if needs[1] else None
+    db = dy.new_empty(len(dy), dy.shape[2]) if needs[2] else None
+    kernels.matmul_backward(_plain(x), _plain(w), _plain(dy), *_masks(keys, rate), dx, dw, db, threads())
+    return dx, dw, db
+
+
+def features(X: CSR, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    if X.native_values is None:
+        return portable.features(X, w, bias, keys, rate)
+    out = w.new_empty(len(w), X.shape[0], w.shape[2])
+    bias = None if bias is None else _plain(bias)
+    masks = *_masks(X.keys, X.rate), *_masks(keys, rate)
     kernels.sparse_matmul(_handle(X), _plain(w), bias, *masks, out, threads())
     return out
 
 
-def features_transposed(X: CSR, y: Tensor) -> Tensor:
+def features_backward(
+    X: CSR, dy: Tensor, keys: Tensor | None, rate: Tensor | None, bias: bool
+) -> tuple[Tensor, Tensor | None]:
     if X.native_values is None:
-        return portable.features_transposed(X, y)
-    out = y.new_empty(len(y), X.shape[1], y.shape[2])
-    kernels.sparse_matmul_t(_handle(X), _plain(y), *_masks(X.keys, X.rate, y.dtype), out, threads())
-    return out
+        return portable.features_backward(X, dy, keys, rate, bias)
+    out = dy.new_empty(len(dy), X.shape[1], dy.shape[2])
+    sums = dy.new_empty(len(dy), dy.shape[2]) if bias else None
+    masks = *_masks(X.keys, X.rate), *_masks(keys, rate)
+    kernels.sparse_matmul_t(_handle(X), _plain(dy), *masks, out, sums, threads())
+    return out, sums
 
 
-def filter(S: CSR, h: Tensor, m: Tensor) -> Tensor:
+def filter(S: CSR, h: Tensor, m: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
     out = torch.empty_like(h)
-    kernels.filter(_handle(S), _plain(h), _plain(m), out, threads())
+    kernels.filter(_handle(S), _plain(h), _plain(m), *_masks(keys, rate), out, threads())
     return out
 
 
-def filter_backward(S: CSR, dy: Tensor, h: Tensor, m: Tensor, needs: Needs) -> Gradient:
+def filter_backward(
+    S: CSR, dy: Tensor, h: Tensor, m: Tensor, needs: Needs, keys: Tensor | None, rate: Tensor | None
+) -> Gradient:
     dh = torch.empty_like(h) if needs[0] else None
     dm = m.new_empty(m.shape) if needs[1] else None
-    kernels.filter_backward(_handle(S), _plain(dy), _plain(h), _plain(m), dh, dm, threads())
+    kernels.filter_backward(_handle(S), _plain(dy), _plain(h), _plain(m), *_masks(keys, rate), dh, dm, threads())
     return dh, dm
 
 
-def synthesise(S: CSR, x: Signals, a: Tensor) -> Tensor:
+def synthesise(S: CSR, x: Signals, a: Tensor, keys: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
     if isinstance(x, CSR):
         return _synthesise_features(S, x, a)
     out = x.new_empty(*x.shape[:3], a.shape[3])
     kernels.synthesise(_handle(S), _plain(x), _plain(a), out, threads())
-    return out
+    return _masked_(out, keys, rate)
 
 
-def synthesise_backward(S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs) -> Gradient:
+def synthesise_backward(
+    S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs, keys: Tensor | None = None, rate: Tensor | None = None
+) -> Gradient:
     if isinstance(x, CSR):
         return None, _gradient_of_features(S, dy, x, a) if needs[1] else None
     dx = x.new_empty(x.shape) if needs[0] else None
     da = a.new_empty(a.shape) if needs[1] else None
+    dy = dy if keys is None or rate is None else dropout(dy.flatten(1), keys, rate).reshape(dy.shape)
     kernels.synthesise_backward(_handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
     return dx, da
 
 
-def analyse(S: CSR, x: Tensor, a: Tensor) -> Tensor:
+def analyse(S: CSR, x: Tensor, a: Tensor, keys: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
     out = x.new_empty(*x.shape[:3], a.shape[3])
     kernels.analyse(_handle(S), _plain(x), _plain(a), out, threads())
-    return out
+    return _masked_(out, keys, rate)
 
 
-def analyse_backward(S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs) -> Gradient:
+def analyse_backward(
+    S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs, keys: Tensor | None = None, rate: Tensor | None = None
+) -> Gradient:
     dx = x.new_empty(x.shape) if needs[0] else None
     da = a.new_empty(a.shape) if needs[1] else None
+    dy = dy if keys is None or rate is None else dropout(dy.flatten(1), keys, rate).reshape(dy.shape)
     kernels.analyse_backward(_handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
     return dx, da
 
@@ -167,12 +198,12 @@ def analyse_backward(S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs) -> 
 def _synthesise_features(S: CSR, X: CSR, a: Tensor) -> Tensor:
     """Clenshaw as in `portable.synthesise`, with X A_k formed when its turn comes."""
     order, count = a.shape[1] - 1, threads()
-    current = features(X, a[:, order], None)
+    current = features(X, a[:, order], None, None, None)
     previous = torch.zeros_like(current)
     for k in range(order - 1, -1, -1):
         if k == 0:  # the last step is S b_1, half of what `advance` adds
             current, previous = current / 2, previous
-        kernels.advance(_handle(S), previous, current, features(X, a[:, k], None), count)
+        kernels.advance(_handle(S), previous, current, features(X, a[:, k], None, None, None), count)
         previous, current = current, previous
     return current[:, :, None, :]
 
@@ -189,7 +220,7 @@ def _gradient_of_features(S: CSR, dy: Tensor, X: CSR, a: Tensor) -> Tensor:
         elif k > 1:
             kernels.advance(_handle(S), previous, current, None, count)
             previous, current = current, previous
-        da[:, k] = features_transposed(X, current)
+        da[:, k] = features_backward(X, current, None, None, False)[0]
     return da
 
 

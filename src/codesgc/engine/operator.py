@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from codesgc.engine.dropout import Dropout
 from codesgc.engine.filters import analyse, filter, synthesise
 from codesgc.engine.linear import matmul
 from codesgc.engine.sparse import CSR
@@ -59,18 +60,18 @@ class Filter:
         self.S, self.B, self.channels = S, B, channels
         self.order = B.shape[-1] - 1
 
-    def filter(self, h: Tensor, m: Tensor) -> Tensor:
-        """sum_k P_k(S) h diag(m_k): m (..., K+1, C or 1)."""
+    def filter(self, h: Tensor, m: Tensor, drop: Dropout | None = None) -> Tensor:
+        """dropped(sum_k P_k(S) h diag(m_k)): m (..., K+1, C or 1)."""
         m = m.to(self.B)
         if self.channels is None:
             m = matmul(self.B.mT, m)
         else:  # m'[l, c] = sum_k B[c, k, l] m[k, c]
             m = (self.B * m.expand(*m.shape[:-1], self.channels).mT[..., None]).sum(-2).mT
-        return filter(self.S.t, h, m.to(h))
+        return filter(self.S.t, h, m.to(h), drop)
 
-    def synthesise(self, x: Tensor | CSR, a: Tensor) -> Tensor:
-        """sum_k P_k(S) (x A_k), from the output side."""
-        return synthesise(self.S.t, x, self._mixed(x, a))
+    def synthesise(self, x: Tensor | CSR, a: Tensor, drop: Dropout | None = None) -> Tensor:
+        """dropped(sum_k P_k(S) (x A_k)), from the output side."""
+        return synthesise(self.S.t, x, self._mixed(x, a), drop)
 
     def analyse(self, x: Tensor, a: Tensor) -> Tensor:
         """sum_k (P_k(S) x) A_k, from the input side."""

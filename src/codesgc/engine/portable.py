@@ -11,24 +11,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from codesgc.engine.masks import drop as dropout
+from codesgc.engine.masks import stream_key
 from codesgc.engine.sparse import CSR
 
 __all__ = [
     "adam_",
     "affine",
+    "affine_backward",
     "analyse",
     "analyse_backward",
     "correct",
     "cross_entropy",
     "dropout",
     "features",
-    "features_transposed",
+    "features_backward",
     "filter",
     "filter_backward",
+    "masked",
     "matmul",
-    "matmul_nt",
-    "matmul_tn",
-    "sum_rows",
+    "stream_key",
     "synthesise",
     "synthesise_backward",
 ]
@@ -44,34 +45,39 @@ def matmul(x: Tensor, w: Tensor) -> Tensor:
     return torch.stack([torch.mm(x[0 if shared else b].contiguous(), w[b].contiguous()) for b in range(len(w))])
 
 
-def affine(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    """x w + 1 bias^T: (B or 1, N, I), (B, I, J), (B, J) -> (B, N, J)."""
-    return matmul(x, w) if bias is None else matmul(x, w) + bias[:, None]
+def masked(x: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    """x (B, ...), dropped with the masks of keys (B,) at rates (B,) if there are any."""
+    return x if keys is None or rate is None else dropout(x.flatten(1), keys, rate).reshape(x.shape)
 
 
-def matmul_nt(y: Tensor, w: Tensor) -> Tensor:
-    """y w^T: (B, N, J), (B, I, J) -> (B, N, I)."""
-    return matmul(y, w.mT)
+def affine(x: Tensor, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    """dropped(x w + 1 bias^T): (B or 1, N, I), (B, I, J), (B, J) -> (B, N, J)."""
+    return masked(matmul(x, w) if bias is None else matmul(x, w) + bias[:, None], keys, rate)
 
 
-def matmul_tn(x: Tensor, y: Tensor) -> Tensor:
-    """x^T y: (B or 1, N, I), (B, N, J) -> (B, I, J)."""
-    return matmul(x.mT, y)
+def affine_backward(
+    x: Tensor, w: Tensor, dy: Tensor, keys: Tensor | None, rate: Tensor | None, needs: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """dx = y w^T (B, N, I), dw = x^T y, db = 1^T y for y = dropped(dy)."""
+    y = masked(dy, keys, rate)
+    return (
+        matmul(y, w.mT) if needs[0] else None,
+        matmul(x.mT, y) if needs[1] else None,
+        y.sum(1) if needs[2] else None,
+    )
 
 
-def sum_rows(y: Tensor) -> Tensor:
-    """1^T y: (B, N, J) -> (B, J)."""
-    return y.sum(1)
+def features(X: CSR, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    """dropped(X w + 1 bias^T) for each replicate: w (B, I, J) -> (B, N, J)."""
+    return masked(X @ w if bias is None else X @ w + bias[:, None], keys, rate)
 
 
-def features(X: CSR, w: Tensor, bias: Tensor | None) -> Tensor:
-    """X w + 1 bias^T for each replicate: w (B, I, J) -> (B, N, J)."""
-    return X @ w if bias is None else X @ w + bias[:, None]
-
-
-def features_transposed(X: CSR, y: Tensor) -> Tensor:
-    """X^T y for each replicate: y (B, N, J) -> (B, I, J)."""
-    return X.T @ y
+def features_backward(
+    X: CSR, dy: Tensor, keys: Tensor | None, rate: Tensor | None, bias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """dw = X^T y (B, I, J) and, for a bias, db = 1^T y for y = dropped(dy)."""
+    y = masked(dy, keys, rate)
+    return X.T @ y, y.sum(1) if bias else None
 
 
 def chebyshev_terms(S: CSR, v: Tensor, order: int) -> Iterator[Tensor]:
@@ -86,16 +92,19 @@ def chebyshev_terms(S: CSR, v: Tensor, order: int) -> Iterator[Tensor]:
         yield current
 
 
-def filter(S: CSR, h: Tensor, m: Tensor) -> Tensor:
-    """sum_k T_k(S) h diag(m_k): h (B, N, C), m (B, K+1, C) -> (B, N, C)."""
+def filter(S: CSR, h: Tensor, m: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
+    """dropped(sum_k T_k(S) h diag(m_k)): h (B, N, C), m (B, K+1, C) -> (B, N, C)."""
     out = torch.zeros_like(h)
     for k, term in enumerate(chebyshev_terms(S, h, m.shape[-2] - 1)):
         out.addcmul_(term, m[:, k, None, :])
-    return out
+    return masked(out, keys, rate)
 
 
-def filter_backward(S: CSR, dy: Tensor, h: Tensor, m: Tensor, needs: Needs) -> Gradient:
-    """dh = sum_k T_k(S) dy diag(m_k),  dm[k, c] = <h[:, c], T_k(S) dy[:, c]>: one sweep over dy."""
+def filter_backward(
+    S: CSR, dy: Tensor, h: Tensor, m: Tensor, needs: Needs, keys: Tensor | None, rate: Tensor | None
+) -> Gradient:
+    """Of y = dropped(dy): dh = sum_k T_k(S) y diag(m_k),  dm[k, c] = <h[:, c], T_k(S) y[:, c]>: one sweep over y."""
+    dy = masked(dy, keys, rate)
     dh = torch.zeros_like(h) if needs[0] else None
     dm = torch.empty_like(m) if needs[1] else None
     for k, term in enumerate(chebyshev_terms(S, dy, m.shape[-2] - 1)):
@@ -125,20 +134,23 @@ def groups_of(x: Signals) -> int:
     return 1 if isinstance(x, CSR) else x.shape[2]
 
 
-def synthesise(S: CSR, x: Signals, a: Tensor) -> Tensor:
+def synthesise(S: CSR, x: Signals, a: Tensor, keys: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
     """Clenshaw: b_k = x A_k + 2 S b_{k+1} - b_{k+2},  Y = x A_0 + S b_1 - b_2."""
     order, groups = a.shape[1] - 1, groups_of(x)
     if order == 0:
-        return times(x, a[:, 0]).unflatten(2, (groups, -1))
+        return masked(times(x, a[:, 0]).unflatten(2, (groups, -1)), keys, rate)
     current = times(x, a[:, order])
     previous = torch.zeros_like(current)
     for k in range(order - 1, 0, -1):
         previous, current = current, S.advance(previous, current).add_(times(x, a[:, k]))
-    return (S @ current).sub_(previous).add_(times(x, a[:, 0])).unflatten(2, (groups, -1))
+    return masked((S @ current).sub_(previous).add_(times(x, a[:, 0])).unflatten(2, (groups, -1)), keys, rate)
 
 
-def synthesise_backward(S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs) -> Gradient:
-    """dx = sum_k (T_k(S) dy) A_k^T,  dA_k = x^T T_k(S) dy: one sweep over dy."""
+def synthesise_backward(
+    S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs, keys: Tensor | None = None, rate: Tensor | None = None
+) -> Gradient:
+    """dx = sum_k (T_k(S) dy) A_k^T,  dA_k = x^T T_k(S) dy: one sweep over dy, dropped."""
+    dy = masked(dy, keys, rate)
     dx = torch.zeros_like(x) if needs[0] and isinstance(x, Tensor) else None
     da = torch.empty_like(a) if needs[1] else None
     for k, term in enumerate(chebyshev_terms(S, dy.flatten(2), a.shape[1] - 1)):
@@ -149,16 +161,19 @@ def synthesise_backward(S: CSR, dy: Tensor, x: Signals, a: Tensor, needs: Needs)
     return dx, da
 
 
-def analyse(S: CSR, x: Tensor, a: Tensor) -> Tensor:
+def analyse(S: CSR, x: Tensor, a: Tensor, keys: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
     """sum_k (T_k(S) x) A_k: x (B, N, Q, I), a (B, K+1, I, J) -> (B, N, Q, J)."""
     out = x.new_zeros(*x.shape[:3], a.shape[-1])
     for k, term in enumerate(chebyshev_terms(S, x.flatten(2), a.shape[1] - 1)):
         out += times(term.reshape(x.shape), a[:, k]).reshape(out.shape)
-    return out
+    return masked(out, keys, rate)
 
 
-def analyse_backward(S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs) -> Gradient:
+def analyse_backward(
+    S: CSR, dy: Tensor, x: Tensor, a: Tensor, needs: Needs, keys: Tensor | None = None, rate: Tensor | None = None
+) -> Gradient:
     """dx = sum_k T_k(S) (dy A_k^T), from the output side;  dA_k = (T_k(S) x)^T dy with the terms computed again."""
+    dy = masked(dy, keys, rate)
     da = torch.empty_like(a) if needs[1] else None
     if da is not None:
         for k, term in enumerate(chebyshev_terms(S, x.flatten(2), a.shape[1] - 1)):

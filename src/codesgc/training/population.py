@@ -10,8 +10,8 @@ from torch import Tensor
 
 from codesgc.bases import BASES, Tabulated
 from codesgc.engine import CSR
-from codesgc.engine.native import leaving_torch_one_thread
-from codesgc.engine.ops import cross_entropy, engine
+from codesgc.engine.native import keeping_freed_memory, leaving_torch_one_thread
+from codesgc.engine.ops import called_directly, cross_entropy, engine
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel, rates
 from codesgc.names import names, takes_number
@@ -201,7 +201,7 @@ class Population:
 
     def epoch(self) -> None:
         """One step of every replicate, then its accuracies with the parameters after the step."""
-        with leaving_torch_one_thread():
+        with leaving_torch_one_thread(), called_directly():
             self._epoch()
 
     def _epoch(self) -> None:
@@ -248,7 +248,19 @@ def train_jobs(
     A job is asked for when a place is free for it, so that the next one may depend on how others ended. A replicate
     that stops leaves, and a waiting one takes its slot at once; jobs of one shape form one population.
     """
-    waiting = iter(jobs)
+    with keeping_freed_memory():
+        yield from _train_jobs(graph, iter(jobs), size, device, dtype, keep_best, on_epoch)
+
+
+def _train_jobs(
+    graph: Graph,
+    waiting: Iterator[Job],
+    size: int,
+    device: torch.device | None,
+    dtype: torch.dtype,
+    keep_best: bool,
+    on_epoch: Callable[[list[Slot]], None] | None,
+) -> Iterator[Done]:
     populations: dict[Hashable, Population] = {}
     active = 0
     while True:
