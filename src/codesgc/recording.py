@@ -81,10 +81,15 @@ def factor(values: Tensor) -> dict[str, Any]:
     return {"shape": shape, "rows": rows, "values": rounded(matrix[rows])}
 
 
+def interval(S: Operator, points: int) -> Tensor:
+    """Evenly spaced, increasing, from one end to the other of the interval that holds the spectrum of S."""
+    return (S.scale * torch.linspace(-1, 1, points, dtype=torch.float64) + S.shift).sort().values
+
+
 def layer(conv: SpectralConv, S: Operator, x: Tensor | CSR) -> dict[str, Any]:
     """One convolution: its responses on the matrix's interval, its coefficient tensor and its factors."""
     W = conv.coefficients().detach().double().cpu()  # (I, J, K+1)
-    grid = S.scale * torch.linspace(-1, 1, POINTS, dtype=torch.float64) + S.shift
+    grid = interval(S, POINTS)
     basis = conv.basis
     if isinstance(basis, OptBasis):
         basis = basis.fit(S, x.to_dense() if isinstance(x, CSR) else x, conv.order)
@@ -140,7 +145,7 @@ def spectrum(graph: Graph, model: SpectralModel) -> dict[str, Any]:
     """The graph matrix of the model, and which share of its eigenvalues lies in each of `BINS` equal intervals."""
     S = model.operator(graph, torch.float64)
     density = spectral_density(S)
-    edges = S.scale * torch.linspace(-1, 1, BINS + 1, dtype=torch.float64) + S.shift
+    edges = interval(S, BINS + 1)
     share = density.share_below(edges).diff().clamp_min(0)
     return {"matrix": S.name, "edges": rounded(edges), "share": rounded(share)}
 

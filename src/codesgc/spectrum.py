@@ -9,9 +9,9 @@ from torch import Tensor
 from codesgc.bases.base import three_term
 from codesgc.engine import Operator
 from codesgc.engine.portable import chebyshev_terms
-from codesgc.errors import InputError, unknown
+from codesgc.errors import InputError
 from codesgc.graph import Graph
-from codesgc.matrices import MATRICES, Matrix
+from codesgc.matrices import Matrix, make_matrix
 
 EXACT = 512  # nodes up to which every unit vector is a probe: it costs less than the random ones on larger graphs
 
@@ -122,11 +122,7 @@ def spectral_density(
         raise InputError(f"moments {moments}: expected a whole number >= 1")
     if probes is not None and probes < 1:
         raise InputError(f"probes {probes}: expected a whole number >= 1")
-    if isinstance(matrix, str):
-        if matrix not in MATRICES:
-            raise unknown("matrix", matrix, MATRICES)
-        matrix = MATRICES[matrix]()
-    S = graph if isinstance(graph, Operator) else matrix(graph, dtype=torch.float64)
+    S = graph if isinstance(graph, Operator) else make_matrix(matrix)(graph, dtype=torch.float64)
     if S.num_nodes == 0:
         raise InputError("the graph has no nodes: expected at least one, or there is no spectrum")
     if probes is None and S.num_nodes > EXACT:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -313,13 +314,37 @@ def study(study: Study) -> list[dict[str, Any]]:
     try:
         import optuna
     except ImportError:
-        return [{"note": "Figures of studies are Optuna's, which is not installed: pip install 'codesgc[tune]'"}]
+        return [{"note": "Figures of searches are Optuna's, which is not installed: pip install 'codesgc[tune]'"}]
+    draw = optuna.visualization
+    plots: dict[str, Callable[[Any], Any]] = {
+        "History": draw.plot_optimization_history,
+        "Importance of the settings": partial(
+            draw.plot_param_importances, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+        ),
+    }
+    verbosity, figures = optuna.logging.get_verbosity(), []
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    rebuilt = optuna.create_study(direction="maximize")
-    spaces = distributions(study)
+    try:
+        trials = rebuilt(study)
+        for title, plot in plots.items():
+            try:
+                figures.append({"title": title, "figure": tidied(json.loads(plot(trials).to_json()))})
+            except (ValueError, RuntimeError, ImportError) as error:
+                reason = " ".join(str(error).split())[:200]
+                figures.append({"note": f"{title}: Optuna cannot draw it ({reason})."})
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    return figures
+
+
+def rebuilt(study: Study) -> Any:
+    """The trials as a study of Optuna's, in memory."""
+    import optuna
+
+    spaces, trials = distributions(study), optuna.create_study(direction="maximize")
     for _, state, value, params in study.trials:
         complete = state == "COMPLETE" and value is not None
-        rebuilt.add_trial(
+        trials.add_trial(
             optuna.trial.create_trial(
                 state=optuna.trial.TrialState.COMPLETE if complete else optuna.trial.TrialState.FAIL,
                 value=value if complete else None,
@@ -327,17 +352,7 @@ def study(study: Study) -> list[dict[str, Any]]:
                 distributions={key: spaces[key] for key in params},
             )
         )
-    figures = []
-    draw = optuna.visualization
-    for title, plot in (
-        ("History", draw.plot_optimization_history),
-        ("Importance of the settings", draw.plot_param_importances),
-    ):
-        try:
-            figures.append({"title": title, "figure": tidied(json.loads(plot(rebuilt).to_json()))})
-        except (ValueError, RuntimeError, ImportError) as error:
-            figures.append({"note": f"{title}: Optuna cannot draw it ({' '.join(str(error).split())[:200]})"})
-    return figures
+    return trials
 
 
 def distributions(study: Study) -> dict[str, Any]:
