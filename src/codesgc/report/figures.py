@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -322,19 +323,26 @@ def study(study: Study) -> list[dict[str, Any]]:
             draw.plot_param_importances, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
         ),
     }
-    verbosity, figures = optuna.logging.get_verbosity(), []
+    verbosity, parts = optuna.logging.get_verbosity(), []
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        trials = rebuilt(study)
-        for title, plot in plots.items():
-            try:
-                figures.append({"title": title, "figure": tidied(json.loads(plot(trials).to_json()))})
-            except (ValueError, RuntimeError, ImportError) as error:
-                reason = " ".join(str(error).split())[:200]
-                figures.append({"note": f"{title}: Optuna cannot draw it ({reason})."})
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            trials = rebuilt(study)
+            for title, plot in plots.items():
+                try:
+                    parts.append({"title": title, "figure": tidied(json.loads(plot(trials).to_json()))})
+                except (ValueError, RuntimeError, ImportError) as error:
+                    parts.append({"note": f"{title}: Optuna cannot draw it ({brief(error)})."})
+        parts += [{"note": note} for note in dict.fromkeys(f"Optuna says: {brief(w.message)}" for w in said)]
     finally:
         optuna.logging.set_verbosity(verbosity)
-    return figures
+    return parts
+
+
+def brief(message: object) -> str:
+    """A message in one line."""
+    return " ".join(str(message).split())[:200]
 
 
 def rebuilt(study: Study) -> Any:

@@ -5,7 +5,6 @@ recording of `codesgc reproduce --keep`, and a study with its trials.
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from codesgc.errors import InputError
 
 LARGEST = 64 << 20  # bytes; a result has some thousand, a recording some hundred thousand
 LONGEST = 200  # characters of a name
+GREATEST = 1e30  # numbers beyond it are no measurements, and sums of them overflow
 
 
 class Foreign(Exception):
@@ -97,14 +97,14 @@ def name(data: Mapping[str, Any], key: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def number(value: Any, label: str, least: float = -math.inf, greatest: float = math.inf) -> float:
+def number(value: Any, label: str, least: float = -GREATEST, greatest: float = GREATEST) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Foreign(f"{label} is {shown(value)}: expected a number")
     try:
         value = float(value)
     except OverflowError:
         raise Foreign(f"{label} is out of range") from None
-    if not least <= value <= greatest or math.isinf(value):
+    if not least <= value <= greatest:
         raise Foreign(f"{label} is {value:g}: expected a number from {least:g} to {greatest:g}")
     return value
 
@@ -149,7 +149,7 @@ def shown(value: Any) -> str:
     """A value in a message: short."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} with {len(value)} entries"
-    text = json.dumps(value) if isinstance(value, str | None) else str(value)[:40]
+    text = json.dumps(value) if isinstance(value, str | bool | None) else str(value)[:40]
     return text if len(text) <= 40 else text[:39] + "…"
 
 
@@ -191,7 +191,7 @@ def recording(data: Mapping[str, Any]) -> dict[str, Any]:
     curve = mapping(data.get("curve"), "'curve'")
     epochs = numbers(curve.get("epoch"), "'epoch'", None)
     spectrum = mapping(data.get("spectrum"), "'spectrum'")
-    share = numbers(spectrum.get("share"), "'share'", None)
+    share = [number(s, "'share'", 0, 1) for s in numbers(spectrum.get("share"), "'share'", None)]
     return {
         "dataset": name(data, "dataset"),
         "model": name(data, "model"),
