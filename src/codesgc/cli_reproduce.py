@@ -197,8 +197,10 @@ def show_tables(wanted: Sequence[Place]) -> None:
         console.show(f"{table.title}, {table.protocol} protocol\n")
         console.show(console.table(["", *table.models], rows) + "\n")
     summary = tables.count(cells)
+    if summary.meet < summary.total:
+        console.show("* the 95 % intervals do not meet")
     if summary.total:
-        console.show(f"* the 95 % intervals do not meet\n{summary}")
+        console.show(str(summary))
 
 
 def text_cell(cell: reading.Cell | None, sign: str) -> str:

@@ -31,9 +31,12 @@ def ordered(names: Iterable[str], first: Iterable[str]) -> list[str]:
 
 
 def tables(cells: Iterable[Cell]) -> list[Table]:
-    """For each protocol the paper's Tables 2 and 3, as far as they were run, and one with every other model."""
+    """For each protocol the paper's Tables 2 and 3, as far as they were run, and one with every other model.
+
+    A table without a cell that another one does not have is left out: L-Tucker and L-CP stand in both.
+    """
     cells = list(cells)
-    found = []
+    found: list[Table] = []
     published = {model for models in TABLES.values() for model in models}
     for protocol in ordered((cell.protocol for cell in cells), PROTOCOLS):
         own = [cell for cell in cells if cell.protocol == protocol]
@@ -45,7 +48,15 @@ def tables(cells: Iterable[Cell]) -> list[Table]:
                 columns = ordered((model for _, model in there), models)
                 rows = ordered((dataset for dataset, _ in there), DATASETS)
                 found.append(Table(title, protocol, rows, columns, there))
-    return found
+    return [table for i, table in enumerate(found) if not any(repeats(table, t, i < j) for j, t in enumerate(found))]
+
+
+def repeats(table: Table, other: Table, before: bool) -> bool:
+    """Whether the other table has these cells and more, or just these and comes first."""
+    if table is other or table.protocol != other.protocol:
+        return False
+    same, there = len(table.cells) == len(other.cells), table.cells.keys() <= other.cells.keys()
+    return there and not (same and before)
 
 
 @dataclass(frozen=True)
