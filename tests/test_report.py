@@ -407,7 +407,7 @@ def mutated(draw):
         depth = draw(st.integers(0, 7))
         path = draw(st.sampled_from([p for p in PLACES[which] if len(p) <= depth]))
         if not path:
-            data = draw(VALUES) if draw(st.integers(0, 9)) == 0 else data
+            data = copy.deepcopy(draw(VALUES)) if draw(st.integers(0, 9)) == 0 else data
             continue
         parent = data
         try:
@@ -416,7 +416,7 @@ def mutated(draw):
             if isinstance(parent, dict) and draw(st.booleans()):
                 del parent[path[-1]]
             else:
-                parent[path[-1]] = draw(VALUES)
+                parent[path[-1]] = copy.deepcopy(draw(VALUES))
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took it away
     text = json.dumps(data)

@@ -99,6 +99,14 @@ def test_mistake_is_answered_in_one_line(line, message, capsys, monkeypatch):
     assert shown.out == "" and re.fullmatch(f"codesgc: error: .*{re.escape(message)}.*\n", shown.err)
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("codesgc.training.train", None)
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main([*CELLS, "--out", str(out)]) == 2
+        assert capsys.readouterr().err.startswith(f"codesgc: error: --out {out}: it cannot be made")
+
+
 # --- files
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -93,6 +94,16 @@ def places(args: argparse.Namespace) -> list[Place]:
     return sorted(found, key=lambda place: (place.size, place.dataset))
 
 
+def check_folder(out: str) -> None:
+    """The folder is there and may be written to, or an error before anything is trained."""
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out}: it cannot be made ({error.strerror}); choose another folder") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: it may not be written; choose another folder")
+
+
 def run_reproduction(args: argparse.Namespace) -> int:
     wanted = places(args)
     if args.threads is not None:
@@ -106,6 +117,7 @@ def run_reproduction(args: argparse.Namespace) -> int:
     args.device = checked_device(args.device)
     for place in wanted:
         settings.check(place.config, DATASETS[place.dataset].features, DATASETS[place.dataset].classes)
+    check_folder(args.out)
     there = {} if args.again else {place: cell for place in wanted if (cell := place.cell()) is not None}
     waiting = [p for p in wanted if p not in there or (args.keep and not p.recorded())]
     if there and not args.quiet:

@@ -21,7 +21,7 @@ from codesgc.zoo import Config
 
 FORMAT = "codesgc model 1"
 OUTPUTS, INPUTS, ROWS, SLICES = 12, 6, 40, 4  # the strongest so many are written
-POINTS, BINS, EPOCHS = 161, 80, 500
+POINTS, BINS, EPOCHS = 161, 81, 500  # an odd number of intervals: eigenvalues at the middle are not split
 
 
 def rounded(values: Tensor) -> Any:

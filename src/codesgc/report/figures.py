@@ -120,7 +120,7 @@ def response(layer: dict[str, Any], spectrum: dict[str, Any], which: str, labels
     data: list[dict[str, Any]] = [
         {
             "type": "bar",
-            "name": "share of the graph's eigenvalues",
+            "name": "eigenvalues",
             "x": [(a + b) / 2 for a, b in pairwise(edges)],
             "width": [abs(b - a) for a, b in pairwise(edges)],
             "y": share,
@@ -156,6 +156,7 @@ def response(layer: dict[str, Any], spectrum: dict[str, Any], which: str, labels
             side="left",
             tickmode="auto",
             rangemode="tozero" if which == "size" else "normal",
+            zeroline=which == "main",
         ),
         "yaxis2": {"range": [0, top], "side": "right", "visible": False, "fixedrange": True},
         "legend": {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "xanchor": "left"},
@@ -187,13 +188,27 @@ def heat(
         "colorscale": "@both" if both else "@one",
         "zmin": -reach if both else min(0.0, min(flat)),
         "zmax": reach if both or max(flat) > 0 else 0.0,
-        "colorbar": {"thickness": 8, "outlinewidth": 0, "len": 1.0, "tickfont": {"size": 10}, "nticks": 5, "xpad": 4},
+        "colorbar": {
+            "thickness": 8,
+            "outlinewidth": 0,
+            "len": 1.0,
+            "tickfont": {"size": 10},
+            "nticks": min(len(rows) + 1, 5),
+            "xpad": 4,
+        },
     }
     layout = {
-        "height": 90 + min(330, max(90, 15 * len(rows))),
+        "height": 74 + min(340, max(30, 18 * len(rows))),
         "margin": {"l": 8, "r": 8, "t": 6, "b": 8},
         "xaxis": {**axis(names[1]), **ticks(columns), "automargin": True, "showgrid": False},
-        "yaxis": {**axis(names[0]), **ticks(rows), "automargin": True, "showgrid": False, "autorange": "reversed"},
+        "yaxis": {
+            **axis(names[0] if len(rows) > 1 else ""),
+            **ticks(rows),
+            "automargin": True,
+            "showgrid": False,
+            "autorange": "reversed",
+            "showticklabels": len(rows) > 1,
+        },
         "hovermode": "closest",
     }
     return {"data": [trace], "layout": layout}

@@ -33,7 +33,7 @@
 
   function template() {
     const line = colour("line");
-    const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true };
+    const axis = { gridcolor: line, linecolor: line, zerolinecolor: colour("muted"), automargin: true };
     const palette = [0, 1, 2, 3, 4, 5, 6, 7].map((i) => colour("c" + i));
     return {
       layout: {
@@ -54,6 +54,8 @@
     layout.template = template();
     if (printing) layout.width = Math.min(div.clientWidth || 680, 680);
     layout.dragmode = false;
+    // a box with every curve would cover a narrow figure
+    if (layout.hovermode === "x unified" && div.clientWidth < 600) layout.hovermode = "closest";
     const options = { responsive: !printing, displayModeBar: false, scrollZoom: false, showTips: false };
     return Plotly.react(div, traces, layout, options);
   }
