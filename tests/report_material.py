@@ -50,15 +50,16 @@ def recording(model: str = "L-CP") -> dict[str, Any]:
 
 
 def study(trials: int = 30) -> dict[str, Any]:
-    """A search with numbers, words, a failed trial and one without a value."""
+    """A search with numbers and words, and a trial without a value."""
     draw = random.Random(0)
     return {
         "dataset": "texas",
         "model": "L-CP",
-        "trials": [
+        "trials": {"complete": trials - 1, "pruned": 1},
+        "all": [
             {
                 "number": i,
-                "state": "FAIL" if i == 3 else "COMPLETE",
+                "state": "pruned" if i == 3 else "complete",
                 "value": None if i == 3 else 80 + 10 * draw.random(),
                 "params": {"a": draw.uniform(-1, 2), "rank": draw.choice([8, 16]), "basis": draw.choice(["x", "y"])},
             }

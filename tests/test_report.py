@@ -124,8 +124,8 @@ FOREIGN = {
     "'epoch'": {**recording(), "curve": {}},
     "'edges' has 3 entries": {**recording(), "spectrum": {"matrix": "sym", "share": [1.0], "edges": [1, 2, 3]}},
     "'layers' is a list with 0 entries": {**recording(), "layers": []},
-    "'trials' is a list with 0 entries": {**study(), "trials": []},
-    "value of trial 0": {**study(), "trials": [{"value": "good"}]},
+    "its trials is a list with 0 entries": {**study(), "all": []},
+    "value of trial 0": {**study(), "all": [{"value": "good"}]},
 }
 
 
@@ -302,7 +302,7 @@ def test_study_shows_optunas_figures(tmp_path):
     write(tmp_path, study=study())
     _, data = made(str(tmp_path))
     ((history, importance),) = data["studies"]
-    assert history["title"] == "History" and len(history["figure"]["data"][0]["x"]) == 29  # without the failed one
+    assert history["title"] == "History" and len(history["figure"]["data"][0]["x"]) == 29  # without the pruned one
     assert set(importance["figure"]["data"][0]["y"]) == {"a", "rank", "basis"}
 
 
@@ -368,7 +368,7 @@ def test_names_are_text_and_nothing_else(name, tmp_path):
     learned = {**recording(), **named, "spectrum": {**recording()["spectrum"], "matrix": name}}
     learned["layers"][0]["factors"] = {name: learned["layers"][0]["factors"]["C"]}
     search = {**study(), **named}
-    search["trials"] = [{**trial, "params": {name: trial["params"]["a"]}} for trial in search["trials"]]
+    search["all"] = [{**trial, "params": {name: trial["params"]["a"]}} for trial in search["all"]]
     write(tmp_path, one=data, two=learned, three=search)
     text, _ = made(str(tmp_path), title=name.encode("utf-8", "replace").decode())
     assert len(re.findall("<script", text)) == 3 and "<img" not in text

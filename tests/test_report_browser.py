@@ -197,7 +197,7 @@ def test_hostile_names_are_shown_and_not_run(browser, tmp_path):
     learned = {**recording(), **named, "spectrum": {**recording()["spectrum"], "matrix": HOSTILE}}
     learned["layers"][0]["factors"] = {HOSTILE: learned["layers"][0]["factors"]["C"]}
     search = {**study(), **named}
-    search["trials"] = [{**trial, "params": {HOSTILE: trial["params"]["a"]}} for trial in search["trials"]]
+    search["all"] = [{**trial, "params": {HOSTILE: trial["params"]["a"]}} for trial in search["all"]]
     write(tmp_path, one={**result(), **named, "versions": {HOSTILE: HOSTILE}}, two=learned, three=search)
     target = tmp_path / "report.html"
     assert main(["report", str(tmp_path), "-o", str(target), "--title", HOSTILE]) == 0

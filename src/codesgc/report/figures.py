@@ -398,7 +398,7 @@ def distributions(study: Study) -> dict[str, Any]:
 def tidied(figure: Figure) -> Figure:
     """Without the title and the colours of a template of its own, which know one theme only."""
     layout = {key: value for key, value in figure["layout"].items() if key not in ("template", "title")}
-    layout |= {"height": 400, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}}
+    layout |= {"height": 400, "margin": {"l": 8, "r": 40, "t": 8, "b": 8}}
     layout["legend"] = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"}
     for name in [name for name in layout if name.startswith(("xaxis", "yaxis"))]:
         layout[name] = {**layout[name], "automargin": True}

@@ -242,7 +242,11 @@ def model_section(models: Sequence[dict[str, Any]]) -> str:
 
 
 def study_section(material: Material) -> str:
-    labels = [f"{study.dataset}: {study.model}, {len(study.trials)} trials" for study in material.studies]
+    labels = [
+        f"{study.dataset}: {study.model}, {len(study.trials)} trials"
+        + ("" if study.best is None else f", best {study.best:.2f}")
+        for study in material.studies
+    ]
     return (
         "<section><h2>Searches</h2><p class='note'>How the settings were found: the value of every trial and the best "
         "so far, and how much each setting mattered.</p>"

@@ -12,6 +12,7 @@ from typing import Any
 
 from codesgc.errors import InputError
 
+SILENT = ("options.json",)  # lies beside a study and holds no results
 LARGEST = 64 << 20  # bytes; a result has some thousand, a recording some hundred thousand
 LONGEST = 200  # characters of a name
 GREATEST = 1e30  # numbers beyond it are no measurements, and sums of them overflow
@@ -61,6 +62,12 @@ class Study:
     model: str
     trials: tuple[tuple[int, str, float | None, Mapping[str, Any]], ...]
     source: str = ""
+
+    @property
+    def best(self) -> float | None:
+        """The greatest value of a complete trial."""
+        values = [value for _, state, value, _ in self.trials if state == "COMPLETE" and value is not None]
+        return max(values, default=None)
 
 
 @dataclass
@@ -246,9 +253,9 @@ def factor(key: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def study(data: Mapping[str, Any], source: str) -> Study:
-    """A study: `dataset`, `model`, and `trials` with number, state, value and params."""
+    """A study: `dataset`, `model`, and its trials with number, state, value and params: "all", or else "trials"."""
     trials = []
-    for i, trial in enumerate(entries(data.get("trials"), "'trials'")):
+    for i, trial in enumerate(entries(data.get("all", data.get("trials")), "its trials")):
         trial = mapping(trial, f"trial {i}")
         params = mapping(trial.get("params", {}), f"parameters of trial {i}")
         for key, value in params.items():
@@ -308,7 +315,7 @@ def add(material: Material, data: Any, source: str) -> None:
     if "layers" in data and "spectrum" in data:
         found = recording(data)
         material.recordings.setdefault((found["protocol"], found["dataset"], found["model"]), found)
-    elif "trials" in data:
+    elif isinstance(data.get("all"), list) or isinstance(data.get("trials"), list):
         material.studies.append(study(data, source))
     elif "runs" in data:
         result = cell(data, source)
@@ -324,7 +331,7 @@ def files(paths: Iterable[str]) -> Iterator[Path]:
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            yield from sorted(file for file in path.rglob("*.json") if not file.name.startswith("."))
+            yield from sorted(f for f in path.rglob("*.json") if not f.name.startswith(".") and f.name not in SILENT)
         elif path.exists():
             yield path
         else:
