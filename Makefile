@@ -1,4 +1,4 @@
-# make run     train L-CP and L-Tucker on the embedded Cora by the paper's protocol and print the table
+# make run     train L-CP and L-Tucker on the embedded Cora by the paper's protocol, print the table, write a report
 # make test    every check: format, lint, types, tests, examples, docstring examples, README snippets
 # make sanitize   the kernels' tests under the address and undefined-behaviour sanitizers
 # make bench   every benchmark table, as markdown; on a machine that is otherwise idle
@@ -6,6 +6,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+CHROMIUM := /usr/bin/chromium
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # what an installation depends on: its settings, the native sources, and which modules there are
 SOURCES := pyproject.toml constraints.txt $(wildcard native/*) $(shell find src -type d -not -name __pycache__)
 
@@ -13,9 +15,11 @@ SOURCES := pyproject.toml constraints.txt $(wildcard native/*) $(shell find src 
 
 run: .venv/.installed
 	@echo "Ten runs each of L-CP and L-Tucker on Cora: less than a minute on two cores, some minutes without a compiler."
-	$(BIN)/codesgc train cora --model L-CP L-Tucker --runs 10
+	$(BIN)/codesgc reproduce --datasets cora --models L-CP L-Tucker --again --keep --out build/results
+	@echo "The report, to be opened in a browser:"
+	@$(BIN)/codesgc report build/results -o $(CURDIR)/build/report.html
 
-test: .venv/.installed-test
+test: .venv/.installed-test $(CHROMIUM)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -34,7 +38,7 @@ format: .venv/.installed-test
 	touch $@
 
 .venv/.installed: .venv/.builder $(SOURCES)
-	$(PIP) --no-build-isolation -e .
+	$(PIP) --no-build-isolation -e '.[report]'
 	@$(BIN)/codesgc --version
 	touch $@
 
@@ -42,6 +46,11 @@ format: .venv/.installed-test
 	$(PIP) --no-build-isolation -e '.[test]'
 	@$(BIN)/codesgc --version
 	touch .venv/.installed $@
+
+# the browser in which the report is tested; Debian's package
+$(CHROMIUM):
+	$(AS_ROOT) apt-get update --quiet
+	$(AS_ROOT) apt-get install --quiet --yes --no-install-recommends chromium
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

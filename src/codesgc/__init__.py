@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from codesgc.graph import Graph
     from codesgc.matrices import MATRICES, Matrix, SymmetricMatrix
     from codesgc.models import SpectralModel, build_model
+    from codesgc.spectrum import SpectralDensity, spectral_density
     from codesgc.training import Result, train
     from codesgc.zoo import MODELS, Config, preset
 
@@ -38,11 +39,13 @@ _HOME = {
     "Matrix": "matrices",
     "Result": "training",
     "SpectralConv": "conv",
+    "SpectralDensity": "spectrum",
     "SpectralModel": "models",
     "SymmetricMatrix": "matrices",
     "build_model": "models",
     "load_dataset": "datasets",
     "preset": "zoo",
+    "spectral_density": "spectrum",
     "train": "training",
 }
 
@@ -60,6 +63,7 @@ __all__ = [
     "Matrix",
     "Result",
     "SpectralConv",
+    "SpectralDensity",
     "SpectralModel",
     "SymmetricMatrix",
     "__version__",
@@ -67,6 +71,7 @@ __all__ = [
     "engine_name",
     "load_dataset",
     "preset",
+    "spectral_density",
     "train",
 ]
 

@@ -1,4 +1,4 @@
-"""The command line: `codesgc models`, `codesgc datasets`, `codesgc train`.
+"""The command line: `codesgc models`, `datasets`, `train`, `reproduce`, `report`.
 
 torch is imported by what needs it and not before, so that help, tables and most mistakes are answered at once.
 """
@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 
 import codesgc
 from codesgc import console, settings
+from codesgc.cli_report import run_report
+from codesgc.cli_reproduce import run_reproduction
 from codesgc.cli_train import dataset_name, run_training
 from codesgc.datasets.registry import DATASETS, FILES
 from codesgc.errors import InputError, unknown
@@ -26,6 +28,8 @@ EXAMPLES = {
   codesgc models                      what can be trained
   codesgc datasets                    and on what
   codesgc train cora                  L-CP on Cora as published, ten runs
+  codesgc reproduce --table 3         the paper's Table 3
+  codesgc report results              one page about it
 """,
     "models": """
   codesgc models                      every model, one a line
@@ -40,6 +44,18 @@ EXAMPLES = {
   codesgc train texas --model H-CP --runs 3 --set order=5 lr.C=0.05 dropout=0.3
   codesgc train mine.npz --to-undirected --json result.json
   codesgc train cora --json - | jq .test_mean
+""",
+    "reproduce": """
+  codesgc reproduce                   every cell of Tables 2 and 3, cheap graphs first
+  codesgc reproduce --table 3 --datasets texas cornell
+  codesgc reproduce --models SGC S2GC ChebNetII FavardGNN OptBasisGNN
+  codesgc reproduce --datasets cora --models L-CP --keep
+""",
+    "report": """
+  codesgc report results -o report.html
+  codesgc report results/paper/cora mine.json
+  codesgc report results --markdown
+  codesgc report results --markdown --update docs/results.md
 """,
 }
 
@@ -121,7 +137,34 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     add("--to-undirected", action="store_true", help="for a file: add the missing directions of its edges")
     add("--json", metavar="FILE", help="write configuration, runs and summary there; - prints them, and nothing else")
     add("--quiet", action="store_true", help="no progress; the table alone")
-    return parser, {"models": models, "datasets": datasets, "train": train}
+
+    reproduce = command("reproduce", "run the cells of the paper's tables that are not there yet")
+    add = reproduce.add_argument
+    add("--table", metavar="N", default="all", help="2, 3 or all (default: all)")
+    add("--datasets", metavar="D", nargs="+", action="extend", help="these graphs (default: the paper's ten)")
+    add("--models", metavar="NAME", nargs="+", action="extend", help="these models, in place of those of the tables")
+    add("--runs", metavar="N", type=whole(1), default=10, help="runs of each cell (default: 10)")
+    add("--protocol", metavar="P", default="paper", help="paper, or strict: splits no search has seen (default: paper)")
+    add("--out", metavar="DIR", default="results", help="write DIR/PROTOCOL/DATASET/MODEL.json (default: results)")
+    add(
+        "--keep",
+        action="store_true",
+        help="write MODEL.model.json, too: what the first run has learned, for the report",
+    )
+    add("--again", action="store_true", help="run every cell, whether it is there or not")
+    add("--device", metavar="D", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
+    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
+    add("--quiet", action="store_true", help="no progress; the tables alone")
+
+    report = command("report", "make one page, or tables of Markdown, of result files")
+    add = report.add_argument
+    add("results", metavar="RESULTS", nargs="*", help="result files, and folders of them (default: results)")
+    add("-o", "--output", metavar="FILE", default="report.html", help="the page (default: report.html)")
+    add("--title", metavar="TEXT", help="its title")
+    add("--markdown", action="store_true", help="print the tables as Markdown, and write no page")
+    add("--update", metavar="FILE", help="with --markdown: put them into FILE, between its markers")
+    return parser, {"models": models, "datasets": datasets, "train": train, "reproduce": reproduce, "report": report}
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | None:
@@ -214,7 +257,13 @@ def silence_stdout() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-COMMANDS = {"models": show_models, "datasets": show_datasets, "train": run_training}
+COMMANDS = {
+    "models": show_models,
+    "datasets": show_datasets,
+    "train": run_training,
+    "reproduce": run_reproduction,
+    "report": run_report,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

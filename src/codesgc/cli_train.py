@@ -72,15 +72,15 @@ def checked_device(text: str) -> str:
     return text
 
 
-def check_writable(file: str) -> None:
-    """An error now rather than after the training."""
+def check_writable(file: str, option: str = "--json") -> None:
+    """An error now rather than after the work."""
     path = Path(os.path.realpath(file))
     if path.is_dir():
-        raise InputError(f"--json {file}: that is a folder; expected the path of a file")
+        raise InputError(f"{option} {file}: that is a folder; expected the path of a file")
     if not path.parent.is_dir():
-        raise InputError(f"--json {file}: there is no folder {path.parent}; create it, or choose another path")
+        raise InputError(f"{option} {file}: there is no folder {path.parent}; create it, or choose another path")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"--json {file}: it may not be written; choose another path")
+        raise InputError(f"{option} {file}: it may not be written; choose another path")
 
 
 def as_json(results: Sequence["Result"], dataset: str | None, several: bool) -> str:

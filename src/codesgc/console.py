@@ -114,15 +114,18 @@ def remaining(config: Config, runs: int, done: Sequence[RunLike], active: Sequen
 
 
 class ProgressBar:
-    """The `progress` of `codesgc.training.train` on a terminal, redrawn a few times a second, gone at the end."""
+    """The `progress` of `codesgc.training.train` on a terminal, redrawn a few times a second, gone at the end.
 
-    def __init__(self, label: str, runs: int, config: Config, stream: TextIO) -> None:
+    `after` is work that follows in multiples of this one's: the time left is until its end.
+    """
+
+    def __init__(self, label: str, runs: int, config: Config, stream: TextIO, after: float = 0.0) -> None:
         from tqdm import tqdm
 
         class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
             monitor_interval = 0  # no thread that redraws on its own
 
-        self.label, self.runs, self.config, self.stream = label, runs, config, stream
+        self.label, self.runs, self.config, self.stream, self.after = label, runs, config, stream, after
         self.began = self.drawn = time.monotonic()
         self.bar = Bar(
             total=1.0,
@@ -148,7 +151,7 @@ class ProgressBar:
             self.drawn = now
             past, left = remaining(self.config, self.runs, done, active)
             self.bar.n = past / (past + left) if past else 0.0
-            seconds = (now - self.began) / max(past, 1) * left
+            seconds = (now - self.began) / max(past, 1) * (left + self.after * (past + left))
             self.bar.ncols = width(self.stream)
             self.bar.set_description_str(
                 f"{self.label}: {len(done)}/{self.runs} runs, epoch {max(run.epochs for run in active)}, "

@@ -8,6 +8,12 @@ from typing import Any
 from codesgc.zoo.config import Config
 from codesgc.zoo.models import find_model
 
+#: the columns of the paper's Tables 2 and 3; the last two of Table 2 stand in Table 3 again
+TABLES = {
+    "2": ("ChebNet", "GCN", "APPNP", "GPR-GNN", "BernNet", "JacobiConv", "L-Tucker", "L-CP"),
+    "3": ("H-Tucker2", "H-Tucker1", "H-Tucker", "H-CP", "L-Tucker2", "L-Tucker1", "L-Tucker", "L-CP"),
+}
+
 
 @cache
 def _read(name: str) -> Any:
@@ -30,3 +36,8 @@ def paper_value(dataset: str | None, model: str) -> tuple[float, float] | None:
     """(mean, half-width of the 95 % interval) of the test accuracy in the paper's Tables 2 and 3, in per cent."""
     cell = _read("paper.json")["accuracy"].get(dataset or "", {}).get(find_model(model).model)
     return None if cell is None else (cell[0], cell[1])
+
+
+def paper_datasets() -> list[str]:
+    """The graphs of these tables, as the paper orders them."""
+    return list(_read("paper.json")["accuracy"])

@@ -1,0 +1,1 @@
+"""Result files into tables and one page. Nothing here computes a result: a report is a function of its files."""
