@@ -9,13 +9,13 @@ PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 # what an installation depends on: its settings, the native sources, and which modules there are
 SOURCES := pyproject.toml constraints.txt $(wildcard native/*) $(shell find src -type d -not -name __pycache__)
 
-.PHONY: run test bench format sanitize clean
+.PHONY: run test bench format sanitize postgresql clean
 
 run: .venv/.installed
 	@echo "Ten runs each of L-CP and L-Tucker on Cora: less than a minute on two cores, some minutes without a compiler."
 	$(BIN)/codesgc train cora --model L-CP L-Tucker --runs 10
 
-test: .venv/.installed-test
+test: .venv/.installed-test postgresql
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -42,6 +42,11 @@ format: .venv/.installed-test
 	$(PIP) --no-build-isolation -e '.[test]'
 	@$(BIN)/codesgc --version
 	touch .venv/.installed $@
+
+# A real server for the tests of tuning, which start and stop it; without apt-get, install PostgreSQL by hand.
+postgresql:
+	@command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || ! command -v apt-get > /dev/null || \
+	apt-get install -qq -y postgresql > /dev/null || { apt-get update -qq && apt-get install -qq -y postgresql > /dev/null; }
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

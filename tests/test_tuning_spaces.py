@@ -97,8 +97,10 @@ def test_narrowing_widening_and_fixing():
         "basis": ["chebyshev"],
         "order": {"low": 2, "high": 6, "step": 2},
         "rank": [8, 64],
-        **dict.fromkeys(["dropout.input", "dropout.C", "dropout.Z"], {"low": 0, "high": 0.2, "step": 0.1}),
-        **{"lr.C": [0.5], "lr.M": [0.01, 0.1], "lr.P": [0.01, 0.1]},
+        **{key: {"low": 0, "high": 0.2, "step": 0.1} for key in ["dropout.input", "dropout.C", "dropout.Z"]},
+        "lr.C": [0.5],
+        "lr.M": [0.01, 0.1],
+        "lr.P": [0.01, 0.1],
     }
     for config in drawn(space, 10):
         assert config.lr["C"] == 0.5 and config.weight_decay == {"default": 0.25} and config.order in (2, 4, 6)

@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from codesgc import cli_train, console, settings
 from codesgc.datasets.registry import DATASETS
@@ -90,10 +90,17 @@ def write_options(args: argparse.Namespace) -> None:
 
     left_out = ("command", "resume", "out", "quiet", "threads", "population", "changes", "own")
     options = {key: value for key, value in vars(args).items() if key not in left_out and value is not None}
-    options["storage"] = without_password(args.storage)
+    if args.storage == default_storage(args.out):
+        del options["storage"]  # it stays beside the options, should the folder be moved
+    else:
+        options["storage"] = without_password(args.storage)
     if cli_train.is_file(args.dataset):
         options["dataset"] = os.path.abspath(args.dataset)
     write_text(Path(args.out, "options.json"), json.dumps(options, indent=1) + "\n")
+
+
+def default_storage(folder: str) -> str:
+    return str(Path(folder, "study.log"))
 
 
 def need_optuna() -> None:
@@ -136,7 +143,7 @@ def run_tuning(args: argparse.Namespace) -> int:
         space.check(DATASETS[dataset].features, DATASETS[dataset].classes)
         graph = load_dataset(dataset)
     Path(args.out).mkdir(parents=True, exist_ok=True)
-    args.storage = args.storage or str(Path(args.out, "study.log"))
+    args.storage = args.storage or default_storage(args.out)
     name = args.study or f"{graph.name}-{space.model}-{args.protocol}"
     if args.trials is None:
         args.trials = 400 if args.time_budget is None else MANY
@@ -151,40 +158,34 @@ def run_tuning(args: argparse.Namespace) -> int:
         "base": space.base().to_dict(),
         "space": space.to_json(),
     }
-    study = Study(
+    with Study(
         *(args.storage, name, json.loads(json.dumps(identity)), space),
         trials=args.trials,
         seed=args.seed,
         pruner=args.pruner,
         beat=args.heartbeat,
-    )
-    args.study = name
-    write_options(args)
-    return search_and_report(args, graph, dataset, study)
+    ) as study:
+        args.study = name
+        write_options(args)
+        return search_and_report(args, graph, dataset, study)
 
 
 def search_and_report(args: argparse.Namespace, graph: "Graph", dataset: str | None, study: "Study") -> int:
     """Search, write the summary, train the best setting's runs; an interruption says how to go on."""
     from codesgc.tuning.driver import Search
 
-    try:
-        with cli_train.terminated_like_interrupted() as received, ExitStack() as stack:
-            try:
-                deadline = None if args.time_budget is None else time.monotonic() + args.time_budget
-                progress = Progress(args, study, deadline)
+    with cli_train.terminated_like_interrupted() as received:
+        try:
+            deadline = None if args.time_budget is None else time.monotonic() + args.time_budget
+            with Progress(args, study, deadline) as progress:
                 search = Search(graph, study, args.population, args.device, deadline, progress)
-                stack.callback(progress.close)
                 search.run()
-            finally:
-                study.close()
-            progress.close()
             report(args, graph, dataset, study, search)
-    except KeyboardInterrupt:
-        done = study.count()
-        of = "" if args.trials == MANY else f" of {args.trials}"
-        goes_on = f"codesgc tune --resume {args.out} goes on"
-        console.show(f"codesgc: interrupted, {done}{of} trials done; {goes_on}", sys.stderr)
-        return 128 + (received[0] if received else signal.SIGINT)
+        except KeyboardInterrupt:
+            of = "" if args.trials == MANY else f" of {args.trials}"
+            goes_on = f"codesgc tune --resume {args.out} goes on"
+            console.show(f"codesgc: interrupted, {study.count()}{of} trials done; {goes_on}", sys.stderr)
+            return 128 + (received[0] if received else signal.SIGINT)
     return 0
 
 
@@ -206,7 +207,9 @@ class Progress:
         self.drawn = now
         done, best = self.study.count(), self.study.best_value()
         rate = (done - self.before) / (now - self.began)
-        left = [(self.args.trials - done) / rate] if rate and self.args.trials < MANY else []
+        under_way = len(search.active) / 2  # on the average, half of each is done
+        part = (done - self.before + under_way) / (self.args.trials - self.before)
+        left = [(now - self.began) * (1 / part - 1)] if part and rate and self.args.trials < MANY else []
         left += [] if self.deadline is None else [max(self.deadline - now, 0.0)]
         many = "" if self.args.trials == MANY else f"/{self.args.trials}"
         text = f"{self.label}: {done}{many} trials, best {'-' if best is None else f'{best:.2f} %'}"
@@ -221,7 +224,10 @@ class Progress:
             return min(1.0, (now - self.began) / (self.deadline - self.began))
         return min(1.0, done / self.args.trials)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.bar.close()
 
@@ -328,15 +334,15 @@ def run_best(args: argparse.Namespace) -> int:
     options = read_options(args.dir)
     need_optuna()
     from codesgc.tuning import report as tuned
-    from codesgc.tuning.study import load_study
+    from codesgc.tuning.study import reading
 
-    study = load_study(args.storage or options["storage"], options["study"])
     file = Path(args.dir, "study.json")
     more = {}
     if file.is_file():
         written = json.loads(file.read_text(encoding="utf-8"))
         more = {key: written[key] for key in ("this_worker", "versions", "families") if key in written}
-    data = tuned.summary(study, more)
+    with reading(args.storage or options.get("storage") or default_storage(args.dir), options["study"]) as study:
+        data = tuned.summary(study, more)
     if args.json:
         console.show(tuned.dumps(data).rstrip())
         return 0

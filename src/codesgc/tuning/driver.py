@@ -42,7 +42,10 @@ class Search:
         self.splits: list[Split] = [random_split(self.graph.y, seed) for seed in range(self.study.runs)]
         most = self.study.trials * self.study.runs
         sizes = (population_size(self.graph, c, most, self.population) for c in self.study.space.largest())
-        self.size = min(sizes)
+        size = min(sizes)
+        self.size = max(
+            size - size % self.study.runs, min(size, self.study.runs)
+        )  # so that runs of a trial go together
         self.waiting: deque[Job] = deque()
         self.arrived: dict[int, Trial] = {}  # by id: trials with a run that has come to a rung, or has ended
         self.rungs = rungs(self.study.space.base().epochs)
@@ -62,7 +65,7 @@ class Search:
             try:
                 self.study.abandon(self.active)
             finally:
-                self.study.close()
+                self.study.leave()
 
     def _more(self) -> bool:
         """Whether the study lacks trials, and there is time for them."""

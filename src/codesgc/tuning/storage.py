@@ -96,6 +96,17 @@ def open_storage(where: str, beat: int = 20) -> BaseStorage:
     raise AssertionError
 
 
+@contextmanager
+def closing(storage: BaseStorage) -> Iterator[BaseStorage]:
+    """A storage whose connections are closed at the end."""
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        if isinstance(storage, RDBStorage):
+            storage.engine.dispose()
+
+
 def open_journal(path: str) -> Journal:
     if os.path.isdir(path):
         raise InputError(f"storage {path}: that is a folder; expected a file, sqlite:///FILE or postgresql://HOST/NAME")
@@ -133,9 +144,11 @@ def shown(where: str) -> str:
 
 def without_password(where: str) -> str:
     """The storage as it may be written to a file; the server's client finds a password in PGPASSWORD or ~/.pgpass."""
-    if "://" not in where or parse_url(where).password is None:
-        return os.path.abspath(where) if "://" not in where else where
-    return parse_url(where).set(password=None).render_as_string().replace("+psycopg", "")
+    if "://" not in where:
+        return os.path.abspath(where)
+    url = parse_url(where)
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    return bare.render_as_string().replace("+psycopg", "")
 
 
 @contextmanager

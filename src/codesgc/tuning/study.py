@@ -3,9 +3,9 @@
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import optuna
 from optuna.storages import BaseStorage
@@ -15,7 +15,7 @@ from codesgc.errors import InputError
 from codesgc.training import Run
 from codesgc.tuning.sampler import Sampler, make_pruner
 from codesgc.tuning.spaces import AUTO, Space
-from codesgc.tuning.storage import open_storage, shown, storage_errors
+from codesgc.tuning.storage import closing, open_storage, shown, storage_errors
 from codesgc.tuning.workers import Worker, make_worker
 from codesgc.zoo import Config
 
@@ -60,13 +60,15 @@ class Trial:
         }
 
 
-def load_study(where: str, name: str) -> optuna.Study:
+@contextmanager
+def reading(where: str, name: str) -> Iterator[optuna.Study]:
     """A study that is there, to be read."""
-    with storage_errors(where), _quiet():
+    with storage_errors(where), _quiet(), closing(open_storage(where)) as storage:
         try:
-            return optuna.load_study(study_name=name, storage=open_storage(where))
+            study = optuna.load_study(study_name=name, storage=storage)
         except KeyError:
             raise InputError(f"storage {shown(where)} has no study {name!r}: expected one that was begun") from None
+        yield study
 
 
 @contextmanager
@@ -101,22 +103,32 @@ class Study:
         self.runs = int(identity["runs"])
         self.pruning = pruner != "none"
         self.seconds = 0.0  # spent here
-        with self._at_work():
-            storage = open_storage(where, beat)
+        with self._at_work(), ExitStack() as on_failure:
+            self.storage = on_failure.enter_context(closing(open_storage(where, beat)))
             pruning = make_pruner(pruner, int(identity["base"]["epochs"]))
-            self.study = self._open(storage, identity, pruning)
-            self.worker: Worker = make_worker(where, storage)
-            several = space.model == AUTO or bool(space.parts)
-            self.study.sampler = Sampler(seed, self.worker, several)
+            self.study = self._open(self.storage, identity, pruning)
+            self.worker: Worker = make_worker(where, self.storage)
+            self.study.sampler = Sampler(seed, self.worker, space.model == AUTO or bool(space.parts))
             self.worker.bury(self.study)
+            self.at_the_end = on_failure.pop_all()
         self.looked = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.at_the_end:
+            self.leave()
 
     def _open(
         self, storage: BaseStorage, identity: Mapping[str, Any], pruner: optuna.pruners.BasePruner
     ) -> optuna.Study:
-        study = optuna.create_study(
-            storage=storage, study_name=self.name, direction="maximize", pruner=pruner, load_if_exists=True
-        )
+        try:
+            study = optuna.load_study(study_name=self.name, storage=storage, pruner=pruner)
+        except KeyError:
+            study = optuna.create_study(
+                storage=storage, study_name=self.name, direction="maximize", pruner=pruner, load_if_exists=True
+            )
         if "codesgc" not in study.user_attrs:
             if study.get_trials(deepcopy=False):
                 raise InputError(
@@ -214,7 +226,8 @@ class Study:
         self.study.tell(handle, value, state=state, skip_if_finished=True)
         self.worker.end(handle)
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Show no signs of life any more; the study can still be read."""
         self.worker.close()
 
 

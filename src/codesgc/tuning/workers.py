@@ -115,6 +115,7 @@ class ServerWorker(Worker):
                 for trial in list(self.trials):
                     with suppress(SQLAlchemyError, optuna.exceptions.StorageInternalError):  # the next one may arrive
                         self.heart.record_heartbeat(trial)
+        self.heart.remove_session()
 
     def bury(self, study: optuna.Study) -> None:
         with warnings.catch_warnings():
