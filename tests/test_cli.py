@@ -92,7 +92,9 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"codesgc {codesgc.__version__}, {codesgc.engine_name()}\n"
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["models"], ["datasets"], ["--version"]])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["train", "--help"], ["tune", "--help"], ["models"], ["datasets"], ["--version"]]
+)
 def test_what_needs_no_torch_does_not_import_it(argv):
     code = f"import sys; from codesgc.cli import main\ntry: main({argv})\nfinally: assert 'torch' not in sys.modules"
     began = time.perf_counter()
@@ -101,7 +103,9 @@ def test_what_needs_no_torch_does_not_import_it(argv):
     assert time.perf_counter() - began < 3  # about 0.1 s; torch alone would take more than 1 s
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["models", "--help"], ["datasets", "--help"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "argv", [["--help"], *([name, "--help"] for name in ("models", "datasets", "train", "tune", "best"))]
+)
 def test_help_has_examples_that_parse(argv, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(argv)
@@ -429,7 +433,10 @@ def test_full_disk_is_one_line():
 # --- mistakes
 
 MISTAKES = [
-    ("trian cora", "command 'trian' is unknown: expected one of datasets, models, train; did you mean 'train'?"),
+    (
+        "trian cora",
+        "command 'trian' is unknown: expected one of best, datasets, models, train, tune; did you mean 'train'?",
+    ),
     ("--versoin", "did you mean '--version'?"),
     ("models L-PC", "did you mean 'L-CP'?"),
     ("models --dataset cora", "expected NAME"),
