@@ -95,8 +95,8 @@ def read(url: str, name: str) -> list:
 
 def test_workers_that_die_and_come_late_end_with_the_trials_asked_for(server, ring, tmp_path):
     """Four begin at once on an empty database, one is killed in mid-trial, a fifth comes late."""
-    options = ["--trials", 30, "--final-runs", 2, "--heartbeat", 1, "--population", 3]
-    options += ["--set", "epochs=200", "patience=200", "order=2", "rank=4"]
+    options = ["--trials", 60, "--final-runs", 1, "--heartbeat", 1, "--population", 3]
+    options += ["--set", "epochs=100", "patience=100", "order=2", "rank=4"]
     workers = [worker(ring, server, tmp_path / str(i), *options) for i in range(4)]
     trials: list = []
     deadline = time.monotonic() + 60
@@ -121,7 +121,7 @@ def test_workers_that_die_and_come_late_end_with_the_trials_asked_for(server, ri
             process.communicate()
     trials = read(server, NAME)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    assert len(complete) == 30 and {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
+    assert len(complete) == 60 and {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
     killed = [t for t in trials if t.user_attrs.get("worker", "::").split(":")[1] == str(workers[0].pid)]
     assert [t.state for t in killed].count(TrialState.FAIL) == 1  # that which it was at, by its heartbeats
     late = [t for t in complete if t.user_attrs["worker"].split(":")[1] == str(workers[-1].pid)]
