@@ -15,6 +15,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
+from test_cli import on_pty
 
 from codesgc import Config, Graph, train
 from codesgc.cli import main
@@ -484,3 +485,11 @@ def test_a_pipe_gets_a_line_now_and_then(ring, tmp_path, capsys, monkeypatch):
     assert main(["tune", ring, "--out", str(tmp_path), "--trials", "4", "--final-runs", "0", *SHORT]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert any("/4 trials, best " in line and "/min" in line for line in lines)
+
+
+def test_a_terminal_gets_a_line_that_vanishes(ring, tmp_path):
+    shown, status = on_pty("tune", ring, "--out", tmp_path, "--trials", 12, "--final-runs", 2, *LONG)
+    assert status == 0
+    before, _, after = shown.decode().partition("ring.npz, L-CP, paper protocol: 12 complete")
+    assert "L-CP: starting" in before and "/12 trials, best " in before and "/min, " in before and " left" in before
+    assert before.split("\r")[-2].strip() == "" and "2 runs" not in before and "test accuracy" in after

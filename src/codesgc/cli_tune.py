@@ -195,7 +195,7 @@ class Progress:
     def __init__(self, args: argparse.Namespace, study: "Study", deadline: float | None) -> None:
         self.args, self.study, self.deadline = args, study, deadline
         self.began = self.drawn = time.monotonic()
-        self.label, self.before = f"{args.dataset} {args.model}", study.count()
+        self.label, self.before = f"{Path(args.dataset).name} {args.model}", study.count()
         terminal = console.on_terminal(sys.stderr)
         self.bar = console.Bar(f"{self.label}: starting", sys.stderr) if terminal and not args.quiet else None
         self.pause = float("inf") if args.quiet else 0.5 if terminal else 30.0

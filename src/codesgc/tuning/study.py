@@ -38,10 +38,9 @@ class Trial:
 
     def at(self, rung: int) -> float | None:
         """Mean best validation accuracy after that many epochs, or None while a run is not so far."""
-        noted = self.reached.get(rung, {})
-        values = [self.runs[s].val_accuracy if s in self.runs else noted.get(s) for s in self.seeds]
-        found = [value for value in values if value is not None]
-        return sum(found) / len(found) if len(found) == len(values) else None
+        ended = {seed: run.val_accuracy for seed, run in self.runs.items()}
+        values = {**ended, **self.reached.get(rung, {})}  # a run that ended before the rung has its final value there
+        return sum(values.values()) / len(values) if len(values) == len(self.seeds) else None
 
     @property
     def value(self) -> float:
