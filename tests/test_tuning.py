@@ -17,10 +17,11 @@ import pytest
 from optuna.trial import TrialState
 from test_cli import on_pty
 
-from codesgc import Config, Graph, train
+from codesgc import Config, Graph, cli_tune, train
 from codesgc.cli import main
 from codesgc.tuning import make_space
 from codesgc.tuning.driver import Search
+from codesgc.tuning.sampler import PRUNERS
 from codesgc.tuning.storage import Journal, open_storage, without_password
 from codesgc.tuning.study import Study, reading
 
@@ -150,7 +151,11 @@ def test_a_time_budget_ends_a_search(ring, tmp_path):
 # --- pruning
 
 
-@pytest.mark.parametrize("pruner", ["median", "halving", "hyperband"])
+def test_the_command_line_names_every_pruner():
+    assert list(cli_tune.PRUNERS) == list(PRUNERS)
+
+
+@pytest.mark.parametrize("pruner", cli_tune.PRUNERS[1:])
 def test_pruning_saves_epochs_and_counts_trials(ring, tmp_path, pruner, capsys):
     settings = ["--set", "epochs=100", "patience=100", "order=2", "rank=4", "--population", "9"]
     assert tune(ring, tmp_path, "--trials", 40, "--final-runs", 1, "--pruner", pruner, *settings) == 0
@@ -473,8 +478,6 @@ def test_best_of_a_search_that_goes_on_and_of_one_that_has_ended(ring, tmp_path,
 
 
 def test_a_pipe_gets_a_line_now_and_then(ring, tmp_path, capsys, monkeypatch):
-    from codesgc import cli_tune
-
     real = cli_tune.Progress.__init__
 
     def often(self, *args):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codesgc.tuning.driver import Search
     from codesgc.tuning.study import Study
 
-PRUNERS = ("none", "median", "halving", "hyperband")
+PRUNERS = ("none", "median", "percentile", "halving", "hyperband")  # those of tuning/sampler.py
 DEFAULTS = {
     "model": "L-CP",
     "runs": 3,
