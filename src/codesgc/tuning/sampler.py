@@ -74,8 +74,8 @@ def rungs(epochs: int) -> list[int]:
 def make_pruner(name: str, epochs: int) -> BasePruner:
     """The pruner of that name; "none" is the paper's search.
 
-    They begin at a twelfth of the epochs: on Cora, the ranks of trials at epoch 40 say little of those at the end, at 80
-    the best one is among the first three.
+    They begin at a twelfth of the epochs: on Cora the ranks of 80 trials after 10 or 20 of 1000 epochs say little of
+    those at the end, and halving that began there lost the best ones.
     """
     first = max([rung for rung in rungs(epochs) if rung <= epochs / 12], default=FIRST_RUNG)
     return PRUNERS[name](first, epochs)
