@@ -52,7 +52,11 @@ def spawn(*argv: object, **options) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> tuple[str, str]:
-    out, err = process.communicate(timeout=120)
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.wait()
     assert process.returncode == 0, err
     return out, err
 

@@ -19,7 +19,7 @@ from optuna.storages import BaseStorage, RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-NAMELESS = 30.0  # seconds in which a trial that has begun says whose it is
+NAMELESS = 10.0  # seconds in which a trial that has begun says whose it is
 
 
 class Worker:
@@ -47,9 +47,9 @@ class Worker:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             name = trial.user_attrs.get("worker")
             if name is None:
-                began = trial.datetime_start or datetime.now()
-                age = (datetime.now(UTC) if began.tzinfo else datetime.now()) - began
-                dead = age.total_seconds() > NAMELESS
+                began = trial.datetime_start
+                now = datetime.now(UTC) if began is not None and began.tzinfo else datetime.now()
+                dead = began is None or (now - began).total_seconds() > NAMELESS
             else:
                 dead = name != self.name and self.is_dead(name)
             if dead:
