@@ -11,7 +11,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # what an installation depends on: its settings, the native sources, and which modules there are
 SOURCES := pyproject.toml constraints.txt $(wildcard native/*) $(shell find src -type d -not -name __pycache__)
 
-.PHONY: run test bench format sanitize clean
+.PHONY: run test bench format sanitize postgresql clean
 
 run: .venv/.installed
 	@echo "Ten runs each of L-CP and L-Tucker on Cora: less than a minute on two cores, some minutes without a compiler."
@@ -19,7 +19,7 @@ run: .venv/.installed
 	@echo "The report, to be opened in a browser:"
 	@$(BIN)/codesgc report build/results -o $(CURDIR)/build/report.html
 
-test: .venv/.installed-test $(CHROMIUM)
+test: .venv/.installed-test $(CHROMIUM) postgresql
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -51,6 +51,11 @@ format: .venv/.installed-test
 $(CHROMIUM):
 	$(AS_ROOT) apt-get update --quiet
 	$(AS_ROOT) apt-get install --quiet --yes --no-install-recommends chromium
+
+# A real server for the tests of tuning, which start and stop it; without apt-get, install PostgreSQL by hand.
+postgresql:
+	@command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || ! command -v apt-get > /dev/null || \
+	{ $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes postgresql; }
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

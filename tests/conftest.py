@@ -2,10 +2,14 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
 import codesgc
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _beside = Path(__file__).resolve().parents[2] / "shared" / "data"
 if "CODESGC_DATA" not in os.environ and _beside.is_dir():

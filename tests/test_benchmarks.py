@@ -25,6 +25,7 @@ SCRIPTS = {
     "memory": (["--layers", "L-CP"], ("bytes",)),
     "roofline": ([], ("gather",)),
     "shares": (["--population", "2"], ("bare", "watched")),
+    "tune": ([], ("seconds", "textbook", "hours", "ratio")),
 }
 
 

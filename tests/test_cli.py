@@ -92,7 +92,18 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"codesgc {codesgc.__version__}, {codesgc.engine_name()}\n"
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["train", "--help"], ["report", "--help"], ["models"], ["--version"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["tune", "--help"],
+        ["report", "--help"],
+        ["models"],
+        ["datasets"],
+        ["--version"],
+    ],
+)
 def test_what_needs_no_torch_does_not_import_it(argv):
     code = f"import sys; from codesgc.cli import main\ntry: main({argv})\nfinally: assert 'torch' not in sys.modules"
     began = time.perf_counter()
@@ -101,7 +112,9 @@ def test_what_needs_no_torch_does_not_import_it(argv):
     assert time.perf_counter() - began < 3  # about 0.1 s; torch alone would take more than 1 s
 
 
-@pytest.mark.parametrize("argv", [[], ["models"], ["datasets"], ["train"], ["reproduce"], ["report"]])
+@pytest.mark.parametrize(
+    "argv", [[], *([name] for name in ("models", "datasets", "train", "tune", "best", "reproduce", "report"))]
+)
 def test_help_has_examples_that_parse(argv, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([*argv, "--help"])
@@ -431,7 +444,8 @@ def test_full_disk_is_one_line():
 MISTAKES = [
     (
         "trian cora",
-        "command 'trian' is unknown: expected one of datasets, models, report, reproduce, train; did you mean 'train'?",
+        "command 'trian' is unknown: expected one of best, datasets, models, report, reproduce, train, tune; "
+        "did you mean 'train'?",
     ),
     ("--versoin", "did you mean '--version'?"),
     ("models L-PC", "did you mean 'L-CP'?"),

@@ -1,4 +1,4 @@
-"""The command line: `codesgc models`, `datasets`, `train`, `reproduce`, `report`.
+"""The command line: `codesgc models`, `datasets`, `train`, `tune`, `best`, `reproduce`, `report`.
 
 torch is imported by what needs it and not before, so that help, tables and most mistakes are answered at once.
 """
@@ -18,6 +18,7 @@ from codesgc import console, settings
 from codesgc.cli_report import run_report
 from codesgc.cli_reproduce import run_reproduction
 from codesgc.cli_train import dataset_name, run_training
+from codesgc.cli_tune import PRUNERS, run_best, run_tuning, seconds
 from codesgc.datasets.registry import DATASETS, FILES
 from codesgc.errors import InputError, unknown
 from codesgc.zoo import MODELS, preset
@@ -30,6 +31,7 @@ EXAMPLES = {
   codesgc train cora                  L-CP on Cora as published, ten runs
   codesgc reproduce --table 3         the paper's Table 3
   codesgc report results              one page about it
+  codesgc tune cora --out tuned       search for better settings, then ten runs with them
 """,
     "models": """
   codesgc models                      every model, one a line
@@ -56,6 +58,17 @@ EXAMPLES = {
   codesgc report results/paper/cora mine.json
   codesgc report results --markdown
   codesgc report results --markdown --update docs/results.md
+""",
+    "tune": """
+  codesgc tune cora --out tuned       the paper's search for L-CP: 400 trials of three runs, then ten runs
+  codesgc tune --resume tuned         go on after an interruption
+  codesgc tune texas --model auto --time-budget 10m --pruner halving --out tuned
+  codesgc tune cora --space rank=8:32:8 lr=0.001:0.1:log dropout.C=0 --out tuned
+  codesgc tune cora --storage postgresql://USER@HOST/NAME --out tuned    on every machine that helps
+""",
+    "best": """
+  codesgc best tuned                  the best setting so far
+  codesgc best tuned --json | jq .best.params
 """,
 }
 
@@ -90,7 +103,7 @@ def whole(least: int, most: int = 10**9) -> Any:
     return convert
 
 
-def make_parser() -> tuple[Parser, dict[str, Parser]]:
+def make_parser() -> tuple[Parser, dict[str, Any]]:
     """The parser, and those of the commands."""
 
     def dressed(command: str) -> dict[str, Any]:
@@ -164,7 +177,44 @@ def make_parser() -> tuple[Parser, dict[str, Parser]]:
     add("--title", metavar="TEXT", help="its title")
     add("--markdown", action="store_true", help="print the tables as Markdown, and write no page")
     add("--update", metavar="FILE", help="with --markdown: put them into FILE, between its markers")
-    return parser, {"models": models, "datasets": datasets, "train": train, "reproduce": reproduce, "report": report}
+
+    tune = command("tune", "search for settings, then train with the best")
+    add_tune_options(tune)
+
+    best = command("best", "show the outcome of a search, finished or not")
+    best.add_argument("dir", metavar="DIR", help="the folder that --out named")
+    best.add_argument("--storage", metavar="URL", help="where the study is (default: where it was begun)")
+    best.add_argument("--json", action="store_true", help="print JSON, with all trials")
+    return parser, dict(commands.choices)
+
+
+def add_tune_options(tune: Parser) -> None:
+    """Those of `codesgc tune`; what is not given is None, so that a folder's own options can stand behind it."""
+    add = tune.add_argument
+    add("dataset", metavar="DATASET", nargs="?", help="a name from 'codesgc datasets', or the path of an .npz file")
+    add("--model", metavar="NAME", help="one of 'codesgc models', or auto: search over families too (default: L-CP)")
+    add("--trials", metavar="N", type=whole(1), help="settings to try, by all workers together (default: 400)")
+    add("--time-budget", metavar="T", type=seconds, help="start no trial after this time: 90s, 10m, 2h")
+    add("--runs", metavar="N", type=whole(1), help="runs of each trial, with seeds 0, 1, ... (default: 3)")
+    add("--final-runs", metavar="N", type=whole(0), help="runs with the best setting at the end (default: 10)")
+    add("--protocol", metavar="P", help="paper, or strict: report on splits no search has seen (default: paper)")
+    add("--out", metavar="DIR", help="folder for options, study and result")
+    add("--resume", metavar="DIR", help="go on with the search in that folder, with its options")
+    add("--storage", metavar="URL", help="sqlite:///FILE, postgresql://..., or a journal file (default: DIR/study.log)")
+    add("--study", metavar="NAME", help="name in the storage (default: dataset, model and protocol)")
+    add("--seed", metavar="S", type=whole(0), help="seed of the sampler (default: 0)")
+    add("--set", metavar="KEY=VALUE", nargs="+", action="extend", help="a setting that is not searched")
+    add("--space", metavar="KEY=VALUES", nargs="+", action="extend", help="V1,V2,... or LOW:HIGH[:STEP] or VALUE")
+    add("--space-file", metavar="FILE", help="the same as JSON")
+    add("--pruner", metavar="P", help=f"end bad trials early: {', '.join(PRUNERS)} (default: none, as in the paper)")
+    add("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
+    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
+    add("--heartbeat", metavar="SECONDS", type=whole(1), help="on a server: a worker silent for three is dead (20)")
+    add(
+        "--to-undirected", action="store_true", default=None, help="for a file: add the missing directions of its edges"
+    )
+    add("--quiet", action="store_true", default=None, help="no progress; the outcome alone")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | None:
@@ -263,6 +313,8 @@ COMMANDS = {
     "train": run_training,
     "reproduce": run_reproduction,
     "report": run_report,
+    "tune": run_tuning,
+    "best": run_best,
 }
 
 

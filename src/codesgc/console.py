@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import Protocol, Self, TextIO
 
 from codesgc.zoo import Config
 
@@ -113,31 +113,28 @@ def remaining(config: Config, runs: int, done: Sequence[RunLike], active: Sequen
     return sum(past) + sum(run.epochs for run in active), max(left, 0.0)
 
 
-class ProgressBar:
-    """The `progress` of `codesgc.training.train` on a terminal, redrawn a few times a second, gone at the end.
+class Bar:
+    """A line on a terminal that is drawn over, and gone at the end."""
 
-    `after` is work that follows in multiples of this one's: the time left is until its end.
-    """
-
-    def __init__(self, label: str, runs: int, config: Config, stream: TextIO, after: float = 0.0) -> None:
+    def __init__(self, text: str, stream: TextIO) -> None:
         from tqdm import tqdm
 
-        class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
+        class Line(tqdm):  # type: ignore[misc]  # tqdm has no types
             monitor_interval = 0  # no thread that redraws on its own
 
-        self.label, self.runs, self.config, self.stream, self.after = label, runs, config, stream, after
+        self.stream = stream
         self.began = self.drawn = time.monotonic()
-        self.bar = Bar(
+        self.bar = Line(
             total=1.0,
             file=stream,
             leave=False,
             ncols=width(stream),
             nrows=20,  # tqdm draws nothing where a terminal says that it has no rows
             bar_format="{bar:10} {desc}",
-            desc=f"{label}: starting",
+            desc=text,
         )
 
-    def __enter__(self) -> "ProgressBar":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -145,15 +142,30 @@ class ProgressBar:
     ) -> None:
         self.bar.close()
 
+    def draw(self, share: float, text: str) -> None:
+        """So much of it is done."""
+        self.bar.n, self.bar.ncols = share, width(self.stream)
+        self.bar.set_description_str(text)
+
+
+class ProgressBar(Bar):
+    """The `progress` of `codesgc.training.train` on a terminal, redrawn a few times a second.
+
+    `after` is work that follows in multiples of this one's: the time left is until its end.
+    """
+
+    def __init__(self, label: str, runs: int, config: Config, stream: TextIO, after: float = 0.0) -> None:
+        super().__init__(f"{label}: starting", stream)
+        self.label, self.runs, self.config, self.after = label, runs, config, after
+
     def __call__(self, done: Sequence[RunLike], active: Sequence[RunLike]) -> None:
         now = time.monotonic()
         if active and (now - self.drawn >= 0.1 or self.bar.n == 0):
             self.drawn = now
             past, left = remaining(self.config, self.runs, done, active)
-            self.bar.n = past / (past + left) if past else 0.0
             seconds = (now - self.began) / max(past, 1) * (left + self.after * (past + left))
-            self.bar.ncols = width(self.stream)
-            self.bar.set_description_str(
+            self.draw(
+                past / (past + left) if past else 0.0,
                 f"{self.label}: {len(done)}/{self.runs} runs, epoch {max(run.epochs for run in active)}, "
-                f"best validation {max(run.val_accuracy for run in active):.1f} %, {duration(seconds)} left"
+                f"best validation {max(run.val_accuracy for run in active):.1f} %, {duration(seconds)} left",
             )

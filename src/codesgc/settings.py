@@ -30,11 +30,13 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         if key == "model":
             raise InputError(f"setting {text!r}: the model is not a setting of itself; pass --model {value}")
         changes.pop(key, None)  # given twice: the later one counts, and comes after whatever stands between the two
-        changes[key] = _scalar(key, value)
+        changes[key] = scalar(key, value)
     return changes
 
 
-def _scalar(key: str, text: str) -> Any:
+def scalar(key: str, text: str) -> Any:
+    """A JSON scalar, or else a word."""
+
     def not_json(word: str) -> Any:
         raise ValueError(word)
 
