@@ -12,6 +12,7 @@ from codesgc.engine import Filter, Operator
 from codesgc.errors import InputError, check_options, unknown
 
 BASES: dict[str, type["Basis"]] = {}
+ROUNDING = 1e-14  # what a coefficient of exactly 0 comes out as, relative to the greatest: T_k have one each
 
 
 def chebyshev_nodes(order: int) -> tuple[Tensor, Tensor]:
@@ -88,6 +89,8 @@ class Basis(nn.Module, ABC):
             return self._last[2]
         nodes, cosines = chebyshev_nodes(order)
         B = self.evaluate(scale * nodes + shift, order) @ cosines
+        if self.fixed:
+            B = torch.where(B.abs() < ROUNDING * B.abs().max(), 0.0, B)
         self._last = (key, buffers, B) if self.fixed else None
         return B
 
