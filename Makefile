@@ -1,7 +1,7 @@
 # make run     train L-CP and L-Tucker on the embedded Cora by the paper's protocol, print the table, write a report
 # make test    every check: format, lint, types, tests, examples, docstring examples, README snippets
 # make sanitize   the kernels' tests under the address and undefined-behaviour sanitizers
-# make bench   every benchmark table, as markdown; on a machine that is otherwise idle
+# make bench   every benchmark table, into benchmarks/RESULTS.md; on a machine that is otherwise idle
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,7 +26,9 @@ test: .venv/.installed-test $(CHROMIUM) postgresql
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 bench: .venv/.installed-test
-	@for name in epoch conv memory roofline shares; do $(BIN)/python benchmarks/$$name.py || exit 1; echo; done
+	@{ echo "# Benchmarks"; echo; echo "Made by \`make bench\`; what each script measures, and how, stands at its beginning."; \
+	for name in epoch conv memory roofline shares; do echo; $(BIN)/python benchmarks/$$name.py; done; } > build/RESULTS.md
+	mv build/RESULTS.md benchmarks/RESULTS.md
 
 format: .venv/.installed-test
 	$(BIN)/ruff format .

@@ -100,6 +100,8 @@ MIXED = [
     {"decomposition": "tucker", "options": {"rank": 2, "rank_in": 3, "rank_out": 4}, "basis": "legendre", "epochs": 4},
     {"architecture": "hybrid", "matrix": "laplacian", "basis": "favard", "options": {"rank": 5}, "order": 2},
     {"decomposition": "gpr", "matrix": "gcn", "basis": "monomial", "options": {"alpha": 0.2}, "patience": 1},
+    {"basis": "chebyshev2", "order": 1, "options": {"rank": 5}},  # 1 and 2 t: a multiple of Chebyshev's polynomials
+    {"basis": "jacobi", "order": 1, "options": {"rank": 5, "a": 0.3, "b": 0.7}},
 ]
 
 

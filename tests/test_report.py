@@ -276,7 +276,8 @@ def test_page_says_what_made_it(tmp_path, monkeypatch, capsys):
 
 
 def test_figures_are_what_plotly_accepts(tmp_path):
-    go = pytest.importorskip("plotly.graph_objects")
+    import plotly.graph_objects as go
+
     write(tmp_path, one=result(), two=result(model="SGC"), a=recording(), b=recording("H-Tucker"), study=study())
     _, data = made(str(tmp_path))
     every = [*data["runs"], *(part["figure"] for parts in data["studies"] for part in parts)]

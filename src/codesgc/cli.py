@@ -144,9 +144,7 @@ def make_parser() -> tuple[Parser, dict[str, Any]]:
         help="change a setting of every model; 'codesgc models NAME' shows the keys",
     )
     add("--protocol", metavar="P", default="paper", help="paper, or strict: splits no search has seen (default: paper)")
-    add("--device", metavar="D", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
-    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
+    add_machine_options(train, "cpu")
     add("--to-undirected", action="store_true", help="for a file: add the missing directions of its edges")
     add("--json", metavar="FILE", help="write configuration, runs and summary there; - prints them, and nothing else")
     add("--quiet", action="store_true", help="no progress; the table alone")
@@ -165,9 +163,7 @@ def make_parser() -> tuple[Parser, dict[str, Any]]:
         help="write MODEL.model.json, too: what the first run has learned, for the report",
     )
     add("--again", action="store_true", help="run every cell, whether it is there or not")
-    add("--device", metavar="D", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
-    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
+    add_machine_options(reproduce, "cpu")
     add("--quiet", action="store_true", help="no progress; the tables alone")
 
     report = command("report", "make one page, or tables of Markdown, of result files")
@@ -186,6 +182,14 @@ def make_parser() -> tuple[Parser, dict[str, Any]]:
     best.add_argument("--storage", metavar="URL", help="where the study is (default: where it was begun)")
     best.add_argument("--json", action="store_true", help="print JSON, with all trials")
     return parser, dict(commands.choices)
+
+
+def add_machine_options(command: Parser, device: str | None) -> None:
+    """Where and how wide a command computes."""
+    add = command.add_argument
+    add("--device", metavar="D", default=device, help="cpu, cuda, cuda:1, ... (default: cpu)")
+    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
+    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
 
 
 def add_tune_options(tune: Parser) -> None:
@@ -207,9 +211,7 @@ def add_tune_options(tune: Parser) -> None:
     add("--space", metavar="KEY=VALUES", nargs="+", action="extend", help="V1,V2,... or LOW:HIGH[:STEP] or VALUE")
     add("--space-file", metavar="FILE", help="the same as JSON")
     add("--pruner", metavar="P", help=f"end bad trials early: {', '.join(PRUNERS)} (default: none, as in the paper)")
-    add("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    add("--threads", metavar="N", type=whole(1, 1024), help="threads of the CPU (default: as many as PyTorch takes)")
-    add("--population", metavar="B", type=whole(1), help="runs that train at once (default: what suits the machine)")
+    add_machine_options(tune, None)
     add("--heartbeat", metavar="SECONDS", type=whole(1), help="on a server: a worker silent for three is dead (20)")
     add(
         "--to-undirected", action="store_true", default=None, help="for a file: add the missing directions of its edges"

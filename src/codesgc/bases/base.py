@@ -90,7 +90,7 @@ class Basis(nn.Module, ABC):
         nodes, cosines = chebyshev_nodes(order)
         B = self.evaluate(scale * nodes + shift, order) @ cosines
         if self.fixed:
-            B = torch.where(B.abs() < ROUNDING * B.abs().max(), 0.0, B)
+            B = torch.where(B.abs() < ROUNDING * B.abs().amax((-2, -1), keepdim=True), 0.0, B)
         self._last = (key, buffers, B) if self.fixed else None
         return B
 

@@ -59,14 +59,14 @@ class Filter:
     def __init__(self, S: Operator, B: Tensor, channels: int | None = None) -> None:
         self.S, self.B, self.channels = S, B, channels
         self.order = B.shape[-1] - 1
-        diagonal = B.detach().diagonal(dim1=-2, dim2=-1)
-        own = channels is None and not B.requires_grad and torch.equal(B, torch.diag_embed(diagonal))
-        self.diagonal = diagonal if own else None  # of the Chebyshev polynomials themselves: nothing to mix
+        identity = torch.eye(self.order + 1, dtype=B.dtype, device=B.device).expand_as(B)
+        # P_k = T_k: nothing to mix, and mixing would give the same bits
+        self.chebyshev = channels is None and not B.requires_grad and torch.equal(B, identity)
 
     def filter(self, h: Tensor, m: Tensor, drop: Dropout | None = None) -> Tensor:
         """dropped(sum_k P_k(S) h diag(m_k)): m (..., K+1, C or 1)."""
-        if self.diagonal is not None:
-            return filter(self.S.t, h, self.diagonal.to(h)[..., None] * m.to(h), drop)
+        if self.chebyshev:
+            return filter(self.S.t, h, m.to(h), drop)
         m = m.to(self.B)
         if self.channels is None:
             m = matmul(self.B.mT, m)
@@ -83,8 +83,8 @@ class Filter:
         return analyse(self.S.t, x, self._mixed(x, a))
 
     def _mixed(self, x: Tensor | CSR, a: Tensor) -> Tensor:
-        if self.diagonal is not None:
-            return self.diagonal.to(x.dtype)[..., None, None] * a.to(x.dtype)
+        if self.chebyshev:
+            return a.to(x.dtype)
         a = a.to(self.B)
         if self.channels is None:
             mixed = matmul(self.B.mT, a.flatten(-2)).unflatten(-1, a.shape[-2:])

@@ -60,7 +60,7 @@ class CSR:
     def of(handle: int) -> "CSR":
         """The matrix of that handle, while it lives."""
         try:
-            return _HANDLES[handle]
+            return _HANDLES[int(handle)]  # where torch traces with symbols, this one is a constant
         except KeyError:
             raise RuntimeError(f"the sparse matrix with handle {handle} is gone: keep the operator alive") from None
 
