@@ -17,13 +17,14 @@ from textbook import MODELS, Training
 from codesgc import Graph, preset
 from codesgc.engine.native import keeping_freed_memory
 from codesgc.training.capacity import MOST, population_size
+from codesgc.training.inputs import Inputs
 from codesgc.training.population import Job, Population, new_model
 from codesgc.training.splits import random_split
 
 
 def filled(graph: Graph, jobs: Sequence[Job]) -> Population:
     """A population with all its slots taken, ready to train."""
-    population = Population(graph, jobs[0].config, len(jobs))
+    population = Population(Inputs(graph), jobs[0].config, len(jobs))
     for slot, job in enumerate(jobs):
         population.start(slot, job)
     return population

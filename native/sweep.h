@@ -74,12 +74,18 @@ template <typename T> inline int useful_threads(const Csr<T> &S, int64_t columns
     return double(columns) * double(K + 1) * double(S.indices.size() + 4 * S.rows) < 2e6 ? 1 : threads;
 }
 
-// turn(n, p, element) for each node n and piece p; `element` is where the piece begins in x[p->b], x (B, N, C).
-template <typename T, typename F>
-inline void for_pieces(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t C, F &&turn) {
+constexpr int64_t AHEAD = 16; // nodes: rows of x stand in another order, which the processor cannot foresee
+
+// turn(n, p, element) for each node n and piece p; `element` is where the piece begins in x[p->b], x (B, N, C), which
+// is read, or WRITTEN.
+template <bool WRITTEN, typename T, typename F>
+inline void for_pieces(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t C, const T *x, F &&turn) {
     for (int64_t n = 0; n < S.rows; ++n)
-        for (const Piece *p = begin; p < end; ++p)
+        for (const Piece *p = begin; p < end; ++p) {
+            if (n + AHEAD < S.rows)
+                __builtin_prefetch(x + (p->b * S.rows + S.order[n + AHEAD]) * C + p->first, WRITTEN);
             turn(n, p, S.order[n] * C + p->first);
+        }
 }
 
 // The dropout of each piece of x; neighbouring pieces of one replicate share their state, since their elements lie in
@@ -110,13 +116,13 @@ inline void pack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_t 
         std::fill(tile, tile + S.rows * W, T(0));
     if (drop) {
         PieceDrops<T> drops(drop, begin, end);
-        for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+        for_pieces<false>(S, begin, end, C, x, [&](int64_t n, const Piece *p, int64_t element) {
             const Vector<T> v = load_part(x + p->b * size + element, p->count);
             store_part(tile + n * W + p->at, drops[p - begin].apply(v, element, p->count), p->count);
         });
         return;
     }
-    for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+    for_pieces<false>(S, begin, end, C, x, [&](int64_t n, const Piece *p, int64_t element) {
         const T *from = x + p->b * size + element;
         T *to = tile + n * W + p->at;
         p->count == LANES<T> ? store(to, load(from)) : store_part(to, load_part(from, p->count), p->count);
@@ -129,13 +135,13 @@ inline void unpack(const Csr<T> &S, const Piece *begin, const Piece *end, int64_
     const int64_t size = S.rows * C;
     if (drop) {
         PieceDrops<T> drops(drop, begin, end);
-        for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+        for_pieces<true>(S, begin, end, C, x, [&](int64_t n, const Piece *p, int64_t element) {
             const Vector<T> v = drops[p - begin].apply(load_part(tile + n * W + p->at, p->count), element, p->count);
             store_part(x + p->b * size + element, v, p->count);
         });
         return;
     }
-    for_pieces(S, begin, end, C, [&](int64_t n, const Piece *p, int64_t element) {
+    for_pieces<true>(S, begin, end, C, x, [&](int64_t n, const Piece *p, int64_t element) {
         const T *from = tile + n * W + p->at;
         T *to = x + p->b * size + element;
         p->count == LANES<T> ? store(to, load(from)) : store_part(to, load_part(from, p->count), p->count);

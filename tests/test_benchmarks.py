@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from codesgc import Graph, load_dataset, preset
+from codesgc.training.inputs import Inputs
 from codesgc.training.population import Job, Population, new_model
 from codesgc.training.splits import random_split
 
@@ -35,7 +36,7 @@ def test_textbook_trains_the_same_model(name):
     graph = load_dataset("cora").row_normalised()
     config = preset("cora", name).updated({"dropout": 0.0})
     job = Job(config, 3, random_split(graph.y, 3))
-    ours = Population(graph, config, 1, dtype=torch.float64)
+    ours = Population(Inputs(graph, dtype=torch.float64), config, 1)
     ours.start(0, job)
     textbook = Training(graph, config, new_model(job, graph.num_features, graph.num_classes), job.split, torch.float64)
 

@@ -337,8 +337,9 @@ def test_operator_is_an_affine_map_of_its_matrix() -> None:
 
 def test_planner_takes_the_narrow_side_and_meets_the_masks() -> None:
     S = Operator(symmetric()[0], 1.0, 0.0)
-    wide = Route("wide", 32, 10.0, True, lambda: torch.zeros(()))
-    narrow = Route("narrow", 4, 10.0, False, lambda: torch.zeros(()))
-    dense = Route("dense", 4, 1e9, False, lambda: torch.zeros(()))
-    assert cheapest([wide, dense, narrow], S, 5, masked=False).name == "narrow"
-    assert cheapest([wide, dense, narrow], S, 5, masked=True).name == "wide"
+    wide = Route("wide", 32, 10.0, ("C", "Z"), lambda: torch.zeros(()))
+    narrow = Route("narrow", 4, 10.0, ("C",), lambda: torch.zeros(()))
+    dense = Route("dense", 4, 1e9, (), lambda: torch.zeros(()))
+    assert cheapest([wide, dense, narrow], S, 5, active=()).name == "narrow"
+    assert cheapest([wide, dense, narrow], S, 5, active=["C"]).name == "narrow"
+    assert cheapest([wide, dense, narrow], S, 5, active=["Z"]).name == "wide"

@@ -13,7 +13,8 @@ from torch import Tensor
 from codesgc import DECOMPOSITIONS, MODELS, Config, Graph, SpectralModel
 from codesgc.models import rates
 from codesgc.training import Job, Run, Split, random_split, train_jobs
-from codesgc.training.population import Population, Slot, new_model, shape
+from codesgc.training.inputs import Inputs, shape
+from codesgc.training.population import Population, Slot, new_model
 
 CONFIG = Config(order=3, epochs=25, patience=8, hidden=7, options={"rank": 5}, lr={"default": 0.05})
 
@@ -102,6 +103,9 @@ MIXED = [
     {"decomposition": "gpr", "matrix": "gcn", "basis": "monomial", "options": {"alpha": 0.2}, "patience": 1},
     {"basis": "chebyshev2", "order": 1, "options": {"rank": 5}},  # 1 and 2 t: a multiple of Chebyshev's polynomials
     {"basis": "jacobi", "order": 1, "options": {"rank": 5, "a": 0.3, "b": 0.7}},
+    {"decomposition": "tucker", "options": {"rank": 2, "rank_in": 3, "rank_out": 4}, "dropout": {"G": 0.5}},
+    {"decomposition": "tucker", "options": {"rank": 2, "rank_in": 3, "rank_out": 4}, "dropout": 0.0},
+    {"decomposition": "tucker2", "options": {"rank": 9, "rank_out": 2}, "dropout": {"Z": 0.5}},
 ]
 
 
@@ -127,6 +131,15 @@ def test_bits_do_not_depend_on_neighbours_order_slots_or_threads(
     for seed, (run, parameters) in alone.items():
         assert together[seed][0] == run
         assert all(torch.equal(p, q) for p, q in zip(parameters, together[seed][1], strict=True))
+
+
+def test_who_drops_nothing_takes_another_route_than_who_does() -> None:
+    """One kind for each order of computation, and no more."""
+    inputs = Inputs(community_graph())
+    tucker = CONFIG.updated({"decomposition": "tucker", "options": {"rank": 9}})
+    rates = [{"G": 0.5}, {"G": 0.1, "Z": 0.3}, {"G": 0.0, "Z": 0.3}, {"Z": 0.9}]
+    masked, both, folded, again = (inputs.kind(tucker.updated({"dropout": rate})) for rate in rates)
+    assert masked == both and folded == again and masked != folded
 
 
 def test_replicates_with_different_bases_form_one_population() -> None:
@@ -255,7 +268,7 @@ def test_a_start_is_a_function_of_the_seed_alone() -> None:
 def test_a_new_job_in_a_slot_starts_from_nothing_and_leaves_its_neighbours() -> None:
     graph = community_graph()
     jobs = various(graph)
-    population = Population(graph, CONFIG, 2)
+    population = Population(Inputs(graph), CONFIG, 2)
     population.start(0, jobs[0])
     population.start(1, jobs[1])
     for _ in range(3):
@@ -275,7 +288,7 @@ def test_a_new_job_in_a_slot_starts_from_nothing_and_leaves_its_neighbours() -> 
 def test_shrinking_keeps_the_jobs_that_go_on() -> None:
     graph = community_graph()
     jobs = various(graph)
-    population = Population(graph, CONFIG, 3)
+    population = Population(Inputs(graph), CONFIG, 3)
     for slot in range(3):
         population.start(slot, jobs[slot])
     population.epoch()

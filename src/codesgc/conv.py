@@ -118,7 +118,7 @@ class SpectralConv(nn.Module):
         lines = [f"{'':2}{'route':24}{'columns':>8}{'cost':>12}  dropout"]
         for route in self.decomposition.all_routes(x, op):
             mark = "->" if route.name == taken.name else ""
-            masks = "between factors" if route.masked else "only before"
+            masks = ", ".join(["input", *route.meets])
             lines.append(f"{mark:2}{route.name:24}{route.columns:8d}{route.cost(S, self.order):12.3g}  {masks}")
         return "\n".join(lines)
 

@@ -108,6 +108,16 @@ class SpectralModel(nn.Module):
         S: Operator = self.layers[0].matrix(graph, dtype=dtype)
         return S
 
+    def routes(self, x: Tensor | CSR, S: Operator) -> list[str]:
+        """The planner's choice for each convolution in this mode, for features (..., N, I)."""
+        between = (torch.empty(*x.shape[:-1], conv.in_channels, device="meta") for conv in self.layers)
+        first = next(between)
+        entering = [x if self.encoder is None else first, *between]
+        return [
+            conv.decomposition.plan(signals, conv.basis.on(S, conv.order)).name
+            for conv, signals in zip(self.layers, entering, strict=True)
+        ]
+
     def forward(
         self, x: Tensor | CSR, edge_index: Tensor | Graph | Operator, edge_weight: Tensor | None = None
     ) -> Tensor:

@@ -170,15 +170,20 @@ class Decomposition(nn.Module, ABC):
             dense = signals.to_dense() if isinstance(signals, CSR) else signals
             return add_bias(op.analyse(dense[..., None, :], W)[..., 0, :], bias)
 
-        # sparse features are multiplied term by term, and each result passes through the caches
-        passes = STEP * lanes(outputs) if isinstance(x, CSR) else 0.0
-        mixed = terms * (mixing(x, outputs) + passes) if passes else mixing(x, terms * outputs)
         return [
-            Route("expanded, output side", outputs, mixed, False, output),
-            Route(
-                "expanded, input side", inputs + self.constant_signal, terms * inputs * lanes(outputs), False, input_
-            ),
+            Route("expanded, output side", outputs, self.term_by_term(x, outputs), (), output),
+            Route("expanded, input side", inputs + self.constant_signal, terms * inputs * lanes(outputs), (), input_),
         ]
+
+    def term_by_term(self, x: Tensor | CSR, columns: int) -> float:
+        """Multiplications at each node for x A_k, all k: A_k has so many columns.
+
+        Sparse features are multiplied term by term, and each result passes through the caches.
+        """
+        terms = self.order + 1
+        if isinstance(x, CSR):
+            return terms * (mixing(x, columns) + STEP * lanes(columns))
+        return mixing(x, terms * columns)
 
     @property
     def constant_signal(self) -> bool:
@@ -186,9 +191,9 @@ class Decomposition(nn.Module, ABC):
         return False
 
     @property
-    def dropping(self) -> bool:
-        """Whether a dropout between the factors is active."""
-        return any(self.drop[key].active for key in self.drop if key != "input")
+    def dropping(self) -> list[str]:
+        """The places between the factors at which a dropout is active."""
+        return [place for place in self.drop if place != "input" and self.drop[place].active]
 
     def all_routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:
         """Every order of computation that this basis admits."""
@@ -205,12 +210,9 @@ class Decomposition(nn.Module, ABC):
     def plan(self, x: Tensor | CSR, op: Filter) -> Route:
         """The route that the forward pass takes for these signals.
 
-        Among replicates, training takes one that meets the masks even if nothing is dropped: a replicate's route must
-        not depend on its neighbours' rates.
+        A population brings together what takes the same one: it must not depend on the rates of neighbours.
         """
-        routes = self.all_routes(x, op)
-        masked = self.dropping or (self.training and self.replicates is not None and routes[0].masked)
-        return cheapest(routes, op.S, self.order, masked)
+        return cheapest(self.all_routes(x, op), op.S, self.order, self.dropping)
 
     def forward(self, x: Tensor | CSR, op: Filter) -> Tensor:
         """x (..., N, I) or CSR (N, I) -> (..., N, J)."""

@@ -54,6 +54,6 @@ class CP(Decomposition, name="cp"):
             return add_bias(op.synthesise(grouped(signals()), A)[..., 0, :], self.b_P)
 
         return [
-            Route("rank", R, first + R * lanes(J), True, rank),
-            Route("output side", J, first + R * lanes(terms * J), False, output),
+            Route("rank", R, first + R * lanes(J), ("C", "Z"), rank),
+            Route("output side", J, first + R * lanes(terms * J), ("C",), output),
         ]

@@ -42,7 +42,7 @@ class PerOutput(Decomposition, name="per_output"):
             h = linear(x, self.W, self.b_W, self.drop["W"])  # (..., N, J)
             return op.filter(h, self.alpha())
 
-        return [Route("output side", self.out_channels, mixing(x, self.out_channels), True, output)]
+        return [Route("output side", self.out_channels, mixing(x, self.out_channels), ("W",), output)]
 
 
 class BoundedPerOutput(PerOutput, name="per_output_bounded"):
@@ -107,4 +107,4 @@ class PerInput(Decomposition, name="per_input"):
             z = op.filter(x.to_dense() if isinstance(x, CSR) else x, self.alpha, self.drop["Z"])  # (..., N, I)
             return linear(z, self.W, self.b_W)
 
-        return [Route("input side", I, I * lanes(J), True, input_)]
+        return [Route("input side", I, I * lanes(J), ("Z",), input_)]

@@ -58,8 +58,8 @@ class Shared(Decomposition):
             return linear(z, stacked(early, self.W) if self.constant_signal else self.W, late)
 
         return [
-            Route("output side", J, mixing(x, J), True, output),
-            Route("input side", I + self.constant_signal, I * lanes(J), False, input_),
+            Route("output side", J, mixing(x, J), ("W",), output),
+            Route("input side", I + self.constant_signal, I * lanes(J), (), input_),
         ]
 
 

@@ -110,6 +110,12 @@ class Tucker(Decomposition, name="tucker"):
             z = op.synthesise(h, M[..., None], None if self.P is None else self.drop["Z"])[..., 0]  # (..., N, Q)
             return result(z)
 
+        def folded() -> Tensor:
+            signals_, G = with_ones(signals()), self.core().movedim(-1, -3)  # (..., K+1, P+1, Q)
+            if isinstance(signals_, CSR):
+                return result(self.drop["Z"](op.synthesise(signals_, G)[..., 0, :]))
+            return result(op.synthesise(grouped(signals_), G, self.drop["Z"])[..., 0, :])
+
         def input_() -> Tensor:
             t = with_ones(signals())
             assert isinstance(t, Tensor)
@@ -119,10 +125,13 @@ class Tucker(Decomposition, name="tucker"):
             A = self._outputs(self.core())
             return add_bias(op.synthesise(grouped(with_ones(signals())), A.movedim(-1, -3))[..., 0, :], self.b_P)
 
-        routes = [Route("core", Q, first + inner + terms * Q * R + last, True, core)]
+        routes = [Route("core", Q, first + inner + terms * Q * R + last, ("C", "G", "Z"), core)]
+        if self.P is not None:
+            each = self.term_by_term(x, Q) if self.C is None else P * lanes(terms * Q)
+            routes.append(Route("core, M within G", Q, first + each + last, ("C", "Z"), folded))
         if self.C is not None:
-            routes.append(Route("input factor", P + 1, first + terms * P * lanes(Q) + last, False, input_))
-            routes.append(Route("output side", J, first + P * lanes(terms * J), False, output))
+            routes.append(Route("input factor", P + 1, first + terms * P * lanes(Q) + last, ("C",), input_))
+            routes.append(Route("output side", J, first + P * lanes(terms * J), ("C",), output))
         return routes
 
 

@@ -21,10 +21,16 @@ def dropout(x: Tensor, rate: Tensor | float, keys: Tensor, axes: int = 2) -> Ten
     """
     rate = torch.as_tensor(rate, dtype=torch.float64, device=x.device)
     own = x.shape[x.dim() - axes :]
-    batch = torch.broadcast_shapes(x.shape[: x.dim() - axes], keys.shape, rate.shape)
+    batch = broadcast(x.shape[: x.dim() - axes], keys.shape, rate.shape)
     flat = x.reshape(1, -1) if x.dim() == axes else x.expand(*batch, *own).reshape(batch.numel(), -1)
     keys, rate = keys.expand(batch).reshape(-1), rate.expand(batch).reshape(-1)
     return ops.dropout(flat, keys, rate).reshape(*batch, *own)
+
+
+def broadcast(*shapes: torch.Size) -> torch.Size:
+    """The shape to which all broadcast; torch's own function takes its time also where they are equal."""
+    first, *others = shapes
+    return first if all(shape == first for shape in others) else torch.broadcast_shapes(*shapes)
 
 
 def masks_for(drop: "Dropout | None", batch: torch.Size) -> tuple[torch.Size, tuple[Tensor | None, Tensor | None]]:
@@ -34,7 +40,7 @@ def masks_for(drop: "Dropout | None", batch: torch.Size) -> tuple[torch.Size, tu
     """
     if drop is None or not drop.active:
         return batch, (None, None)
-    batch = torch.broadcast_shapes(batch, drop.seed.shape)
+    batch = broadcast(batch, drop.seed.shape)
     return batch, (drop.next_keys().expand(batch).reshape(-1), drop.rate.expand(batch).reshape(-1))
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from codesgc.engine import ops
-from codesgc.engine.dropout import Dropout, masks_for
+from codesgc.engine.dropout import Dropout, broadcast, masks_for
 from codesgc.engine.sparse import CSR
 
 
@@ -32,7 +32,7 @@ def _flat(t: Tensor, batch: torch.Size, axes: int) -> Tensor:
 
 def filter(S: CSR, h: Tensor, m: Tensor, drop: Dropout | None = None) -> Tensor:
     """dropped(sum_k T_k(S) h diag(m_k)): h (..., N, C), m (..., K+1, C) or (..., K+1, 1) -> (..., N, C)."""
-    batch, masks = masks_for(drop, torch.broadcast_shapes(h.shape[:-2], m.shape[:-2]))
+    batch, masks = masks_for(drop, broadcast(h.shape[:-2], m.shape[:-2]))
     m = m.expand(*m.shape[:-1], h.shape[-1])
     out: Tensor = ops.filter(S.handle, _flat(h, batch, 2), _flat(m, batch, 2), *masks)
     return out.reshape(*batch, *h.shape[-2:])
@@ -42,17 +42,17 @@ def synthesise(S: CSR, x: Tensor | CSR, a: Tensor, drop: Dropout | None = None) 
     """dropped(sum_k T_k(S) (x A_k)), propagating Q J columns: x (..., N, Q, I) or CSR (N, I), a (..., K+1, I, J)."""
     if isinstance(x, CSR):
         assert drop is None
-        batch = torch.broadcast_shapes(x.batch, a.shape[:-3])
+        batch = broadcast(x.batch, a.shape[:-3])
         X, keys, rate = x.operands(batch)
         out: Tensor = ops.synthesise_features(S.handle, X.handle, _flat(a, batch, 3), keys, rate)
     else:
-        batch, masks = masks_for(drop, torch.broadcast_shapes(x.shape[:-3], a.shape[:-3]))
+        batch, masks = masks_for(drop, broadcast(x.shape[:-3], a.shape[:-3]))
         out = ops.synthesise(S.handle, _flat(x, batch, 3), _flat(a, batch, 3), *masks)
     return out.reshape(*batch, *out.shape[1:])
 
 
 def analyse(S: CSR, x: Tensor, a: Tensor) -> Tensor:
     """sum_k (T_k(S) x) A_k, propagating Q I columns: x (..., N, Q, I), a (..., K+1, I, J)."""
-    batch = torch.broadcast_shapes(x.shape[:-3], a.shape[:-3])
+    batch = broadcast(x.shape[:-3], a.shape[:-3])
     out: Tensor = ops.analyse(S.handle, _flat(x, batch, 3), _flat(a, batch, 3), None, None)
     return out.reshape(*batch, *out.shape[1:])

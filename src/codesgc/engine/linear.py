@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from codesgc.engine import ops
-from codesgc.engine.dropout import Dropout, masks_for
+from codesgc.engine.dropout import Dropout, broadcast, masks_for
 from codesgc.engine.sparse import CSR
 
 
 def linear(x: Tensor | CSR, weight: Tensor, bias: Tensor | None = None, drop: Dropout | None = None) -> Tensor:
     """dropped(x W + 1 b^T): x (..., N, I) or CSR (N, I), weight (..., I, J), bias (..., J) -> (..., N, J)."""
     leading = x.batch if isinstance(x, CSR) else x.shape[:-2]
-    batch = torch.broadcast_shapes(leading, weight.shape[:-2])
+    batch = broadcast(leading, weight.shape[:-2])
     batch, masks = masks_for(drop, batch)
     w = weight.expand(*batch, *weight.shape[-2:]).reshape(-1, *weight.shape[-2:])
     b = None if bias is None else bias.expand(*batch, bias.shape[-1]).reshape(-1, bias.shape[-1])

@@ -4,13 +4,14 @@ The kernels follow `threads()`, and a replicate's bits depend neither on that no
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from codesgc.engine import portable
 from codesgc.engine.masks import thresholds
@@ -85,15 +86,23 @@ def _masks(keys: Tensor | None, rate: Tensor | None) -> tuple[Tensor | None, Ten
     return (None, None) if keys is None or rate is None else (_plain(keys), thresholds(rate))
 
 
+def _call(kernel: Callable[..., None], *args: Any) -> None:
+    """A kernel on tensors, which go as DLPack's capsules: what tensors offer otherwise takes longer than small kernels.
+
+    The kernels check every shape, type and stride.
+    """
+    kernel(*[to_dlpack(arg) if isinstance(arg, Tensor) else arg for arg in args])
+
+
 def stream_key(seed: Tensor, step: Tensor) -> Tensor:
     out = torch.empty_like(seed)
-    kernels.stream_keys(seed.view(-1), step.view(-1), out.view(-1))
+    _call(kernels.stream_keys, seed.view(-1), step.view(-1), out.view(-1))
     return out
 
 
 def dropout(x: Tensor, keys: Tensor, rate: Tensor) -> Tensor:
     out = x.new_empty(len(keys), x.shape[1])
-    kernels.dropout(_plain(x), *_masks(keys, rate), out, threads())
+    _call(kernels.dropout, _plain(x), *_masks(keys, rate), out, threads())
     return out
 
 
@@ -101,14 +110,14 @@ def _masked_(x: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
     """`portable.masked` in the place of a contiguous x."""
     if keys is not None:
         flat = x.view(len(x), -1)
-        kernels.dropout(flat, *_masks(keys, rate), flat, threads())
+        _call(kernels.dropout, flat, *_masks(keys, rate), flat, threads())
     return x
 
 
 def affine(x: Tensor, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: Tensor | None) -> Tensor:
     out = x.new_empty(len(w), x.shape[1], w.shape[2])
     bias = None if bias is None else _plain(bias)
-    kernels.matmul(_plain(x), _plain(w), bias, *_masks(keys, rate), out, threads())
+    _call(kernels.matmul, _plain(x), _plain(w), bias, *_masks(keys, rate), out, threads())
     return out
 
 
@@ -118,7 +127,7 @@ def affine_backward(
     dx = dy.new_empty(len(dy), x.shape[1], x.shape[2]) if needs[0] else None
     dw = w.new_empty(w.shape) if needs[1] else None
     db = dy.new_empty(len(dy), dy.shape[2]) if needs[2] else None
-    kernels.matmul_backward(_plain(x), _plain(w), _plain(dy), *_masks(keys, rate), dx, dw, db, threads())
+    _call(kernels.matmul_backward, _plain(x), _plain(w), _plain(dy), *_masks(keys, rate), dx, dw, db, threads())
     return dx, dw, db
 
 
@@ -128,7 +137,7 @@ def features(X: CSR, w: Tensor, bias: Tensor | None, keys: Tensor | None, rate: 
     out = w.new_empty(len(w), X.shape[0], w.shape[2])
     bias = None if bias is None else _plain(bias)
     masks = *_masks(X.keys, X.rate), *_masks(keys, rate)
-    kernels.sparse_matmul(_handle(X), _plain(w), bias, *masks, out, threads())
+    _call(kernels.sparse_matmul, _handle(X), _plain(w), bias, *masks, out, threads())
     return out
 
 
@@ -140,13 +149,13 @@ def features_backward(
     out = dy.new_empty(len(dy), X.shape[1], dy.shape[2])
     sums = dy.new_empty(len(dy), dy.shape[2]) if bias else None
     masks = *_masks(X.keys, X.rate), *_masks(keys, rate)
-    kernels.sparse_matmul_t(_handle(X), _plain(dy), *masks, out, sums, threads())
+    _call(kernels.sparse_matmul_t, _handle(X), _plain(dy), *masks, out, sums, threads())
     return out, sums
 
 
 def filter(S: CSR, h: Tensor, m: Tensor, keys: Tensor | None, rate: Tensor | None) -> Tensor:
     out = torch.empty_like(h)
-    kernels.filter(_handle(S), _plain(h), _plain(m), *_masks(keys, rate), out, threads())
+    _call(kernels.filter, _handle(S), _plain(h), _plain(m), *_masks(keys, rate), out, threads())
     return out
 
 
@@ -155,7 +164,7 @@ def filter_backward(
 ) -> Gradient:
     dh = torch.empty_like(h) if needs[0] else None
     dm = m.new_empty(m.shape) if needs[1] else None
-    kernels.filter_backward(_handle(S), _plain(dy), _plain(h), _plain(m), *_masks(keys, rate), dh, dm, threads())
+    _call(kernels.filter_backward, _handle(S), _plain(dy), _plain(h), _plain(m), *_masks(keys, rate), dh, dm, threads())
     return dh, dm
 
 
@@ -163,7 +172,7 @@ def synthesise(S: CSR, x: Signals, a: Tensor, keys: Tensor | None = None, rate: 
     if isinstance(x, CSR):
         return _synthesise_features(S, x, a)
     out = x.new_empty(*x.shape[:3], a.shape[3])
-    kernels.synthesise(_handle(S), _plain(x), _plain(a), out, threads())
+    _call(kernels.synthesise, _handle(S), _plain(x), _plain(a), out, threads())
     return _masked_(out, keys, rate)
 
 
@@ -175,13 +184,13 @@ def synthesise_backward(
     dx = x.new_empty(x.shape) if needs[0] else None
     da = a.new_empty(a.shape) if needs[1] else None
     dy = dy if keys is None or rate is None else dropout(dy.flatten(1), keys, rate).reshape(dy.shape)
-    kernels.synthesise_backward(_handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
+    _call(kernels.synthesise_backward, _handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
     return dx, da
 
 
 def analyse(S: CSR, x: Tensor, a: Tensor, keys: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
     out = x.new_empty(*x.shape[:3], a.shape[3])
-    kernels.analyse(_handle(S), _plain(x), _plain(a), out, threads())
+    _call(kernels.analyse, _handle(S), _plain(x), _plain(a), out, threads())
     return _masked_(out, keys, rate)
 
 
@@ -191,7 +200,7 @@ def analyse_backward(
     dx = x.new_empty(x.shape) if needs[0] else None
     da = a.new_empty(a.shape) if needs[1] else None
     dy = dy if keys is None or rate is None else dropout(dy.flatten(1), keys, rate).reshape(dy.shape)
-    kernels.analyse_backward(_handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
+    _call(kernels.analyse_backward, _handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
     return dx, da
 
 
@@ -203,7 +212,7 @@ def _synthesise_features(S: CSR, X: CSR, a: Tensor) -> Tensor:
     for k in range(order - 1, -1, -1):
         if k == 0:  # the last step is S b_1, half of what `advance` adds
             current, previous = current / 2, previous
-        kernels.advance(_handle(S), previous, current, features(X, a[:, k], None, None, None), count)
+        _call(kernels.advance, _handle(S), previous, current, features(X, a[:, k], None, None, None), count)
         previous, current = current, previous
     return current[:, :, None, :]
 
@@ -215,10 +224,10 @@ def _gradient_of_features(S: CSR, dy: Tensor, X: CSR, a: Tensor) -> Tensor:
     for k in range(a.shape[1]):
         if k == 1:  # T_1 = S T_0 = (2 S T_0 - 0) / 2
             following = torch.zeros_like(current)
-            kernels.advance(_handle(S), following, current / 2, None, count)
+            _call(kernels.advance, _handle(S), following, current / 2, None, count)
             previous, current = current.clone(), following
         elif k > 1:
-            kernels.advance(_handle(S), previous, current, None, count)
+            _call(kernels.advance, _handle(S), previous, current, None, count)
             previous, current = current, previous
         da[:, k] = features_backward(X, current, None, None, False)[0]
     return da
@@ -226,13 +235,13 @@ def _gradient_of_features(S: CSR, dy: Tensor, X: CSR, a: Tensor) -> Tensor:
 
 def cross_entropy(scores: Tensor, labels: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     losses, grad = scores.new_empty(len(scores)), torch.empty_like(scores)
-    kernels.cross_entropy(_plain(scores), labels, _plain(nodes), losses, grad, threads())
+    _call(kernels.cross_entropy, _plain(scores), labels, _plain(nodes), losses, grad, threads())
     return losses, grad
 
 
 def correct(scores: Tensor, labels: Tensor, nodes: Tensor) -> Tensor:
     out = torch.empty(len(scores), dtype=torch.int64)
-    kernels.correct(_plain(scores), labels, _plain(nodes), out, threads())
+    _call(kernels.correct, _plain(scores), labels, _plain(nodes), out, threads())
     return out
 
 
@@ -248,4 +257,4 @@ def adam_(
     eps: float,
 ) -> None:
     p, g, m, v = (t.detach().view(len(t), -1) for t in (p, g.contiguous(), m, v))
-    kernels.adam(p, g, m, v, lr, weight_decay, step, *betas, eps, threads())
+    _call(kernels.adam, p, g, m, v, lr, weight_decay, step, *betas, eps, threads())

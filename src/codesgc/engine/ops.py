@@ -55,7 +55,13 @@ def operator(fake: Function, context: Function, backward: Function) -> Callable[
         op = torch.library.custom_op(f"codesgc::{name}", function, mutates_args=())
         op.register_fake(fake)
         op.register_autograd(backward, setup_context=context)
-        methods: dict[str, Function] = {"forward": function, "setup_context": context, "backward": backward}
+
+        def forward(ctx: Any, *args: Any) -> Any:  # in one piece: torch inspects signatures at every call otherwise
+            output = function(*args)
+            context(ctx, args, output)
+            return output
+
+        methods: dict[str, Function] = {"forward": forward, "backward": backward}
         direct: Any = type(
             name, (torch.autograd.Function,), {key: staticmethod(method) for key, method in methods.items()}
         )

@@ -11,7 +11,7 @@ pass through the caches. Columns come in vectors: 7 cost as much as 16. Both pri
 the paper, on which the cheapest route found is the fastest or within a few per cent of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -30,18 +30,18 @@ def lanes(columns: int) -> int:
 
 @dataclass(frozen=True)
 class Route:
-    """One order of computation. `masked`: it meets every tensor between the factors, where dropout may act."""
+    """One order of computation. `meets`: the tensors between the factors that it forms, where a dropout may act."""
 
     name: str
     columns: int
     dense: float
-    masked: bool
+    meets: Collection[str]
     run: Callable[[], Tensor]
 
     def cost(self, S: Operator, order: int) -> float:
         return lanes(self.columns) * order * (S.nnz * SPARSE + S.num_nodes * STEP) + S.num_nodes * self.dense
 
 
-def cheapest(routes: Sequence[Route], S: Operator, order: int, masked: bool) -> Route:
-    """The cheapest route, among those that meet the masks where some dropout is active."""
-    return min((r for r in routes if r.masked or not masked), key=lambda r: r.cost(S, order))
+def cheapest(routes: Sequence[Route], S: Operator, order: int, active: Collection[str]) -> Route:
+    """The cheapest route, among those that meet all tensors with an active dropout."""
+    return min((r for r in routes if set(active) <= set(r.meets)), key=lambda r: r.cost(S, order))

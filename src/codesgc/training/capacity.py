@@ -1,4 +1,8 @@
-"""How many replicates train at once: about as many as the cache holds, and never more than the memory does."""
+"""How many replicates train at once: the more the better, as long as they take a quarter of the free memory.
+
+On the paper's ten graphs the time of a replicate-epoch falls with their number as far as was tried (benchmarks/epoch.py
+--population B): Python and waking threads are paid once for all, and S is read once.
+"""
 
 import os
 from pathlib import Path
@@ -11,11 +15,12 @@ from codesgc.models import SpectralModel
 from codesgc.zoo import Config
 
 MOST = 64  # beyond this the cost of a call is spread thinly enough
+SHARE = 0.25  # of the free memory
 KEPT = 10  # tensors of a replicate's widest size that are alive at its peak: activations, gradients, work space
 
 
-def replicate_bytes(graph: Graph, config: Config) -> tuple[int, int]:
-    """Bytes of one replicate's widest activation in float32, and an upper estimate of all that it needs."""
+def replicate_bytes(graph: Graph, config: Config) -> int:
+    """An upper estimate of what one replicate needs in float32: its widest activation some times, its parameters."""
     assert graph.x is not None
     model = SpectralModel(graph.num_features, graph.num_classes, config)
     sparse = graph.x.layout != torch.strided
@@ -27,16 +32,7 @@ def replicate_bytes(graph: Graph, config: Config) -> tuple[int, int]:
         widths += [conv.out_channels, core, conv.in_channels if parts.per_channel else 0]
     widest = 4 * graph.num_nodes * max(widths)
     masks = graph.x.values().numel() // 8 if sparse else 0
-    return widest, KEPT * widest + masks + 5 * 4 * sum(p.numel() for p in model.parameters())
-
-
-def cache_bytes() -> int:
-    """Size of the last-level cache, 32 MiB if the system does not say."""
-    try:
-        size = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
-        return int(size.rstrip("KM")) << (20 if size.endswith("M") else 10)
-    except (OSError, ValueError):
-        return 32 << 20
+    return KEPT * widest + masks + 5 * 4 * sum(p.numel() for p in model.parameters())
 
 
 def free_bytes() -> int:
@@ -56,11 +52,11 @@ def free_bytes() -> int:
 
 def population_size(graph: Graph, config: Config, jobs: int, asked: int | None = None) -> int:
     """The number asked for, or one that suits the graph and this machine; an error if it does not fit in memory."""
-    widest, needed = replicate_bytes(graph, config)
+    needed = replicate_bytes(graph, config)
     free = free_bytes()
     size = asked
     if size is None:
-        size = max(2, min(MOST, cache_bytes() // (4 * widest), int(0.8 * free) // needed))
+        size = max(2, min(MOST, int(SHARE * free) // needed))
     size = min(size, jobs)
     if size * needed > free:
         fits = free // needed

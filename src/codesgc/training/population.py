@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from codesgc.bases import BASES, Tabulated
-from codesgc.engine import CSR
+from codesgc.bases import Tabulated
 from codesgc.engine.native import keeping_freed_memory, leaving_torch_one_thread
 from codesgc.engine.ops import called_directly, cross_entropy, engine
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel, rates
-from codesgc.names import names, takes_number
 from codesgc.training.adam import Adam
+from codesgc.training.inputs import Inputs
 from codesgc.training.splits import Split
 from codesgc.zoo import Config
 
@@ -87,21 +86,6 @@ class Slot:
         return True
 
 
-def shape(config: Config) -> tuple[Hashable, ...]:
-    """What replicates of one population have in common; all else about them is numbers.
-
-    >>> shape(Config(options={"a": 0.5, "b": 1.0})) == shape(Config(basis="chebyshev", lr={"default": 0.1}))
-    True
-    >>> shape(Config(options={"rank": 8})) == shape(Config(options={"rank": 4}))
-    False
-    """
-    known = names(config).options
-    sizes = {k: v for k, v in config.options.items() if k in known and not takes_number(known[k].annotation)}
-    basis = None if BASES[config.basis].fixed else config.basis
-    parts = config.architecture, config.decomposition, config.matrix, config.order, config.bias
-    return *parts, config.hidden, config.layers, basis, tuple(sorted(sizes.items()))
-
-
 def new_model(job: Job, in_channels: int, out_channels: int) -> SpectralModel:
     """The job's model, untrained: a function of its configuration and seed."""
     model = SpectralModel(in_channels, out_channels, job.config)
@@ -120,32 +104,18 @@ class Population:
     start with. Fixed bases become tables of Chebyshev coefficients, so that replicates may have different ones.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        config: Config,
-        size: int,
-        *,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-        keep_best: bool = False,
-    ) -> None:
-        assert graph.x is not None and graph.y is not None
-        device = device or torch.device("cpu")
-        self.keep_best = keep_best
-        self.classes = graph.num_classes
-        x = graph.x if graph.x.layout == torch.strided else CSR.from_tensor(graph.x)
-        self.x = x.to(device, dtype) if isinstance(x, Tensor) else x.to(dtype).to(device)
-        self.y = graph.y.clamp_min(0).to(device)  # unlabelled nodes are in no part of a split
-        self.device, self.dtype, self.config = device, dtype, config
-        self.S = SpectralModel(self.x.shape[-1], self.classes, config).operator(graph, dtype).to(device)
+    def __init__(self, inputs: Inputs, config: Config, size: int, *, keep_best: bool = False) -> None:
+        self.inputs, self.config, self.keep_best = inputs, config, keep_best
+        self.x, self.y, self.device, self.dtype = inputs.x, inputs.y, inputs.device, inputs.dtype
+        self.S = inputs.matrix(SpectralModel(inputs.channels, inputs.classes, config))
         self.slots: list[Slot] = []
         self.nodes: list[Tensor] = []
         self._make(size)
 
     def _make(self, size: int) -> None:
-        self.model = SpectralModel(self.x.shape[-1], self.classes, self.config, replicates=size)
+        self.model = SpectralModel(self.inputs.channels, self.inputs.classes, self.config, replicates=size)
         self._tabulate(self.model.to(self.device, self.dtype), size)
+        self.modules = list(self.model.modules())
         self.groups = [(name, p) for name, ps in self.model.groups().items() for p in ps]
         self.optimizer = Adam([p for _, p in self.groups], size)
 
@@ -161,7 +131,7 @@ class Population:
     @torch.no_grad()
     def start(self, slot: int, job: Job) -> None:
         """Put a new replicate into a slot; the slots are first filled in order."""
-        alone = self._tabulate(new_model(job, self.x.shape[-1], self.classes))
+        alone = self._tabulate(new_model(job, self.inputs.channels, self.inputs.classes))
         for target, source in zip(_tensors(self.model), _tensors(alone), strict=True):
             target[slot].copy_(source)
         for tensor in self.optimizer.state():
@@ -206,11 +176,11 @@ class Population:
 
     def _epoch(self) -> None:
         train, val, test = self.nodes
-        self.model.train()
+        self._mode(training=True)
         losses, _ = cross_entropy(self.model(self.x, self.S), self.y, train)
         losses.sum().backward()  # the sum's gradient is 1 for each: replicates do not mix
         self.optimizer.step()
-        self.model.eval()
+        self._mode(training=False)
         with torch.no_grad():
             scores = self.model(self.x, self.S)  # (B, N, classes)
             right = [engine(scores).correct(scores, self.y, part).tolist() for part in (val, test)]
@@ -220,10 +190,15 @@ class Population:
             if improved and self.keep_best:
                 slot.best = [tensor[i].detach().clone() for tensor in _tensors(self.model)]
 
+    def _mode(self, training: bool) -> None:
+        """`model.train(training)`; a module's own way of setting an attribute takes longer than small kernels."""
+        for module in self.modules:
+            vars(module)["training"] = training
+
     def trained(self, slot: int) -> SpectralModel:
         """The model of a slot at its best epoch, on its own and in evaluation mode."""
         done = self.slots[slot]
-        model = new_model(done.job, self.x.shape[-1], self.classes).to(self.device, self.dtype)
+        model = new_model(done.job, self.inputs.channels, self.inputs.classes).to(self.device, self.dtype)
         bases = [conv.basis for conv in model.layers]
         with torch.no_grad():
             for target, source in zip(_tensors(self._tabulate(model)), done.best, strict=True):
@@ -246,18 +221,16 @@ def train_jobs(
     """Train jobs, `size` of them at a time, and yield each as it ends.
 
     A job is asked for when a place is free for it, so that the next one may depend on how others ended. A replicate
-    that stops leaves, and a waiting one takes its slot at once; jobs of one shape form one population.
+    that stops leaves, and a waiting one takes its slot at once; jobs of one kind form one population.
     """
     with keeping_freed_memory():
-        yield from _train_jobs(graph, iter(jobs), size, device, dtype, keep_best, on_epoch)
+        yield from _train_jobs(Inputs(graph, device=device, dtype=dtype), iter(jobs), size, keep_best, on_epoch)
 
 
 def _train_jobs(
-    graph: Graph,
+    inputs: Inputs,
     waiting: Iterator[Job],
     size: int,
-    device: torch.device | None,
-    dtype: torch.dtype,
     keep_best: bool,
     on_epoch: Callable[[list[Slot]], None] | None,
 ) -> Iterator[Done]:
@@ -266,7 +239,7 @@ def _train_jobs(
     while True:
         new: dict[Hashable, list[Job]] = {key: [] for key in populations}
         for job in islice(waiting, size - active):
-            new.setdefault(shape(job.config), []).append(job)
+            new.setdefault(inputs.kind(job.config), []).append(job)
             active += 1
         if not active:
             return
@@ -274,9 +247,7 @@ def _train_jobs(
             if key in populations:
                 populations[key].replace(arrivals)
             else:
-                populations[key] = Population(
-                    graph, arrivals[0].config, len(arrivals), device=device, dtype=dtype, keep_best=keep_best
-                )
+                populations[key] = Population(inputs, arrivals[0].config, len(arrivals), keep_best=keep_best)
                 for place, job in enumerate(arrivals):
                     populations[key].start(place, job)
         populations = {key: population for key, population in populations.items() if population.slots}
