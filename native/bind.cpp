@@ -72,17 +72,18 @@ template <typename T> Csr<T> make_csr(Ints<1> indptr, Ints<1> indices, Array<con
     m.indptr.assign(p, p + m.rows + 1);
     m.indices.assign(i, i + nnz);
     m.values.assign(values.data(), values.data() + nnz);
-    m.t_indptr.assign(cols + 1, 0);
+    m.t_indptr.assign(m.bands() * cols + 1, 0);
     m.t_indices.resize(nnz);
     m.t_entry.resize(nnz);
-    for (int32_t c : m.indices)
-        ++m.t_indptr[c + 1];
-    for (int64_t c = 0; c < cols; ++c)
-        m.t_indptr[c + 1] += m.t_indptr[c];
+    for (int64_t r = 0; r < m.rows; ++r)
+        for (int32_t e = p[r]; e < p[r + 1]; ++e)
+            ++m.t_indptr[r / BAND * cols + i[e] + 1];
+    for (size_t c = 1; c < m.t_indptr.size(); ++c)
+        m.t_indptr[c] += m.t_indptr[c - 1];
     std::vector<int32_t> at(m.t_indptr.begin(), m.t_indptr.end() - 1);
     for (int64_t r = 0; r < m.rows; ++r)
         for (int32_t e = p[r]; e < p[r + 1]; ++e) {
-            const int32_t to = at[i[e]]++;
+            const int32_t to = at[r / BAND * cols + i[e]]++;
             m.t_indices[to] = int32_t(r);
             m.t_entry[to] = e;
         }

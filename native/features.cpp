@@ -8,7 +8,7 @@ namespace codesgc::CODESGC_ISA {
 
 constexpr int64_t GATHER = 4096;     // entries gathered before they are used: they stay in L1
 constexpr int64_t GATHER_ROWS = 512; // of that many rows at most
-constexpr int64_t OPERAND = 1 << 19; // bytes of y in use at a time: half an L2
+constexpr int64_t OPERAND = 1 << 19; // bytes of w in use at a time: half an L2
 
 // The longest row of a matrix in compressed rows.
 static int64_t longest(const std::vector<int32_t> &indptr) {
@@ -160,26 +160,32 @@ template <typename T, int W> struct Whole {
     Whole(const Whole &) = delete;
 };
 
-// Gathers the entries that are kept of some rows; without a mask, all.
+// Gathers the entries that are kept of some rows of a matrix in compressed rows.
 template <typename T> struct KeptRows {
+    const int32_t *indptr;
+    int64_t nnz;
+    const T *own; // the matrix's values, null where X is compact
     int32_t *index;
-    T *value;       // null where X is compact
+    T *value;
     int64_t *start; // where the entries of each row start
-    const T *values;
+    const T *values = nullptr;
 
-    KeptRows(const Csr<T> &X, Scratch &scratch) {
-        const int64_t room = capacity(X);
+    KeptRows(const std::vector<int32_t> &indptr, const T *own, Scratch &scratch)
+        : indptr(indptr.data()), nnz(indptr.back()), own(own) {
+        const int64_t room = capacity(indptr);
         index = scratch.take<int32_t>(room);
-        value = X.compact ? nullptr : scratch.take<T>(room);
+        value = own ? scratch.take<T>(room) : nullptr;
         start = scratch.take<int64_t>(GATHER_ROWS + 1);
     }
-    static int64_t capacity(const Csr<T> &X) { return std::max(GATHER, longest(X.indptr)) + 64; }
-    static size_t bytes(const Csr<T> &X) { return capacity(X) * (4 + sizeof(T)) + GATHER_ROWS * 8 + 256; }
+    static int64_t capacity(const std::vector<int32_t> &indptr) { return std::max(GATHER, longest(indptr)) + 64; }
+    static size_t bytes(const std::vector<int32_t> &indptr) {
+        return capacity(indptr) * (4 + sizeof(T)) + GATHER_ROWS * 8 + 256;
+    }
 
     // The first row after `first` that does not fit any more.
-    static int64_t end(const Csr<T> &X, int64_t first, int64_t end) {
+    int64_t end(int64_t first, int64_t end) const {
         int64_t last = first + 1;
-        while (last < end && last - first < GATHER_ROWS && X.indptr[last + 1] - X.indptr[first] <= GATHER)
+        while (last < end && last - first < GATHER_ROWS && indptr[last + 1] - indptr[first] <= GATHER)
             ++last;
         return last;
     }
@@ -188,30 +194,30 @@ template <typename T> struct KeptRows {
         return {index + start[n], values ? values + start[n] : nullptr, start[n + 1] - start[n]};
     }
 
-    template <typename Index>
-    void gather(const Csr<T> &X, const Index *indices, int64_t first, int64_t last, const Mask *mask) {
-        const int64_t begin = X.indptr[first], end = X.indptr[last], nnz = X.indptr[X.rows];
-        values = value;
-        if (!mask) {
-            for (int64_t n = first; n <= last; ++n)
-                start[n - first] = X.indptr[n] - begin;
-            for (int64_t e = begin; e < end; ++e)
-                index[e - begin] = indices[e];
-            if (value)
-                values = X.values.data() + begin;
-            return;
-        }
+    template <typename Index> void gather_all(const Index *indices, int64_t first, int64_t last) {
+        const int64_t begin = indptr[first], end = indptr[last];
+        for (int64_t n = first; n <= last; ++n)
+            start[n - first] = indptr[n] - begin;
+        for (int64_t e = begin; e < end; ++e)
+            index[e - begin] = indices[e];
+        values = own ? own + begin : nullptr;
+    }
+
+    // Bit i of bits(e): whether entry e + i stays, for 32 of them.
+    template <typename Index, typename Bits>
+    void gather(const Index *indices, int64_t first, int64_t last, Bits &&bits_of) {
+        const int64_t begin = indptr[first], end = indptr[last];
         int64_t kept = 0, n = first;
         for (int64_t e = begin / 32 * 32; e < end; e += 32) {
-            uint32_t bits = mask->block(e / 32);
+            uint32_t bits = bits_of(e);
             if (e < begin)
                 bits &= ~uint32_t(0) << (begin - e);
             if (end - e < 32)
                 bits &= (uint32_t(1) << (end - e)) - 1;
-            for (; n <= last && X.indptr[n] < e + 32; ++n)
-                start[n - first] = kept + __builtin_popcount(bits & ((uint32_t(1) << (X.indptr[n] - e)) - 1));
+            for (; n <= last && indptr[n] < e + 32; ++n)
+                start[n - first] = kept + __builtin_popcount(bits & ((uint32_t(1) << (indptr[n] - e)) - 1));
             const Whole<Index, 32> i(indices + e, nnz - e);
-            const Whole<T, 32> v(value ? X.values.data() + e : nullptr, nnz - e);
+            const Whole<T, 32> v(value ? own + e : nullptr, nnz - e);
             for (int half = 0; half < 32; half += 16) {
                 compress(bits >> half, i.data + half, index + kept);
                 if (value)
@@ -221,38 +227,7 @@ template <typename T> struct KeptRows {
         }
         for (; n <= last; ++n)
             start[n - first] = kept;
-    }
-};
-
-// Gathers the entries that are kept of a column, among those from `from` to to - 1 of the transpose; without a mask, all.
-template <typename T> struct KeptColumn {
-    int32_t *index;
-    T *value; // null where X is compact
-
-    KeptColumn(const Csr<T> &X, Scratch &scratch) {
-        const int64_t room = longest(X.t_indptr) + 32;
-        index = scratch.take<int32_t>(room);
-        value = X.compact ? nullptr : scratch.take<T>(room);
-    }
-    static size_t bytes(const Csr<T> &X) { return (longest(X.t_indptr) + 32) * (4 + sizeof(T)) + 128; }
-
-    Kept<T> gather(const Csr<T> &X, int64_t from, int64_t to, const Mask *mask) const {
-        const int32_t *indices = X.t_indices.data();
-        const T *values = X.compact ? nullptr : X.t_values.data();
-        if (!mask)
-            return {indices + from, values ? values + from : nullptr, to - from};
-        int64_t kept = 0;
-        for (int64_t e = from; e < to; e += 16) {
-            const int64_t left = X.indptr[X.rows] - e;
-            uint32_t bits = mask->sixteen(Whole<int32_t, 16>(X.t_entry.data() + e, left).data);
-            if (to - e < 16)
-                bits &= (uint32_t(1) << (to - e)) - 1;
-            compress(bits, Whole<int32_t, 16>(indices + e, left).data, index + kept);
-            if (value)
-                compress(bits, Whole<T, 16>(values + e, left).data, value + kept);
-            kept += __builtin_popcount(bits);
-        }
-        return {index, value, kept};
+        values = value;
     }
 };
 
@@ -270,85 +245,100 @@ template <typename T> static inline void load_columns(const T *row, int64_t c, i
         x[1] = load_part(row + c + L, std::min(L, J - c - L));
 }
 
+// Rows that will be gathered in an order that the processor cannot foresee.
+template <typename T> static inline void fetch(const Panels<T> &x, int64_t c) {
+    for (int64_t r = 0; r < x.rows; ++r)
+        for (int64_t v = 0; v < x.width(c); v += 64 / sizeof(T))
+            __builtin_prefetch(x.panel(c) + r * x.stride(c) + v, 0, 2);
+}
+
 // out[b] = dropped(dropped(X) w[b] + 1 bias[b]^T)
 template <typename T>
 static void sparse_matmul(const Csr<T> &X, const T *w, const T *bias, Drop x_drop, Drop drop, T *out, int64_t B,
                           int64_t J, int threads) {
     constexpr int64_t L = LANES<T>;
     const int64_t cuts = parts(B, threads);
+    const int64_t group = std::max<int64_t>(1, OPERAND / int64_t((X.cols + 1) * 2 * L * sizeof(T))) * 2 * L;
     parallel_for(B * cuts, threads, [&](int64_t task) {
         const int64_t b = task / cuts, begin = first_row(X.indptr, task % cuts, cuts);
         const int64_t end = first_row(X.indptr, task % cuts + 1, cuts), entries = X.indptr[end] - X.indptr[begin];
-        const Mask stream(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
-        const Mask *mask = x_drop ? &stream : nullptr;
+        const Mask mask(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
+        const auto bits = [&](int64_t e) { return mask.block(e / 32); };
         const T scale = x_drop.scale<T>(b);
         Dropping<T> dropping(drop, b);
-        Scratch scratch(KeptRows<T>::bytes(X) + (X.cols * (J + L) + L) * sizeof(T));
-        KeptRows<T> kept(X, scratch);
+        Scratch scratch(KeptRows<T>::bytes(X.indptr) + (X.cols * (J + L) + L) * sizeof(T));
+        KeptRows<T> kept(X.indptr, X.compact ? nullptr : X.values.data(), scratch);
         // panels are read faster than long rows, but have to be made
         Panels<T> panels{w + b * X.cols * J, X.cols, J, J};
         if (J % L || (J > 2 * L && entries > 64 * X.cols))
             panels = copy_panels<T>(panels.data, X.cols, J, 1, nullptr, {{}, 0}, nullptr, scratch.take<T>(panels.size()));
-        for (int64_t first = begin, last; first < end; first = last) {
-            last = KeptRows<T>::end(X, first, end);
-            if (X.compact)
-                kept.gather(X, X.narrow.data(), first, last, mask);
-            else
-                kept.gather(X, X.indices.data(), first, last, mask);
-            for (int64_t c = 0; c < J; c += 2 * L) {
-                Vector<T> sum[2], add[2] = {};
-                if (bias)
-                    load_columns(bias + b * J, c, J, add);
-                for (int64_t n = first; n < last; ++n) {
-                    kept.row(n - first).sum(panels, c, sum);
-                    const T factor = X.compact ? scale * X.row_values[n] : scale;
-                    for (int v = 0; v < 2; ++v)
-                        if (const int64_t at = c + v * L; at < J)
-                            sum[v] = dropping.apply(factor * sum[v] + add[v], n * J + at, std::min(L, J - at));
-                    store_columns(out + (b * X.rows + n) * J, c, J, sum);
+        for (int64_t columns = 0; columns < J; columns += group) {
+            if (panels.row_stride && entries > X.cols)
+                for (int64_t c = columns; c < std::min(J, columns + group); c += 2 * L)
+                    fetch(panels, c);
+            for (int64_t first = begin, last; first < end; first = last) {
+                last = kept.end(first, end);
+                if (X.compact)
+                    x_drop ? kept.gather(X.narrow.data(), first, last, bits)
+                           : kept.gather_all(X.narrow.data(), first, last);
+                else
+                    x_drop ? kept.gather(X.indices.data(), first, last, bits)
+                           : kept.gather_all(X.indices.data(), first, last);
+                for (int64_t c = columns; c < std::min(J, columns + group); c += 2 * L) {
+                    Vector<T> sum[2], add[2] = {};
+                    if (bias)
+                        load_columns(bias + b * J, c, J, add);
+                    for (int64_t n = first; n < last; ++n) {
+                        kept.row(n - first).sum(panels, c, sum);
+                        const T factor = X.compact ? scale * X.row_values[n] : scale;
+                        for (int v = 0; v < 2; ++v)
+                            if (const int64_t at = c + v * L; at < J)
+                                sum[v] = dropping.apply(factor * sum[v] + add[v], n * J + at, std::min(L, J - at));
+                        store_columns(out + (b * X.rows + n) * J, c, J, sum);
+                    }
                 }
             }
         }
     });
 }
 
-// out[b] = dropped(X)^T y[b] and sums[b] = 1^T y[b] for y = dropped(dy). A column of X finds its mask again from the counter: the transpose knows at which entry of
-// X each of its own stands.
+// out[b] = dropped(X)^T y[b] and sums[b] = 1^T y[b] for y = dropped(dy). A column of X finds its mask again from the
+// counter: the transpose knows at which entry of X each of its own stands. A band of rows of y at a time stays in the
+// cache.
 template <typename T>
 static void sparse_matmul_t(const Csr<T> &X, const T *dy, Drop x_drop, Drop drop, T *out, T *sums, int64_t B, int64_t J,
                             int threads) {
     constexpr int64_t L = LANES<T>;
-    const int64_t cuts = parts(B, threads), row_bytes = Panels<T>{nullptr, sizeof(T), J, 0}.size();
-    const int64_t height = std::max<int64_t>(256, OPERAND / row_bytes); // of a block of rows of y
+    const int64_t cuts = parts(B, threads), nnz = X.indptr[X.rows];
     parallel_for(B * cuts, threads, [&](int64_t task) {
-        const int64_t b = task / cuts, begin = first_row(X.t_indptr, task % cuts, cuts);
-        const int64_t end = first_row(X.t_indptr, task % cuts + 1, cuts);
-        const Mask stream(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
-        const Mask *mask = x_drop ? &stream : nullptr;
+        const int64_t b = task / cuts, cut = task % cuts;
+        const Mask mask(x_drop ? x_drop.keys[b] : 0, x_drop ? x_drop.thresholds[b] : 0);
+        const auto bits = [&](int64_t e) {
+            const Whole<int32_t, 32> entries(X.t_entry.data() + e, nnz - e);
+            return mask.sixteen(entries.data) | mask.sixteen(entries.data + 16) << 16;
+        };
         Panels<T> panels{dy + b * X.rows * J, X.rows, J, J};
-        Scratch scratch(KeptColumn<T>::bytes(X) + (panels.size() + L) * sizeof(T));
-        const KeptColumn<T> kept(X, scratch);
+        Scratch scratch(KeptRows<T>::bytes(X.t_indptr) + (panels.size() + L) * sizeof(T));
+        KeptRows<T> kept(X.t_indptr, X.compact ? nullptr : X.t_values.data(), scratch);
         panels = copy_panels<T>(panels.data, X.rows, J, x_drop.scale<T>(b), X.compact ? X.row_values.data() : nullptr,
-                                {drop, b}, sums && task % cuts == 0 ? sums + b * J : nullptr,
-                                scratch.take<T>(panels.size()));
-        const int32_t *rows = X.t_indices.data();
-        for (int64_t first = 0; first == 0 || first < X.rows; first += height)
-            for (int64_t i = begin; i < end; ++i) {
-                int64_t from = X.t_indptr[i], to = X.t_indptr[i + 1];
-                if (first > 0)
-                    from = std::lower_bound(rows + from, rows + to, int32_t(first)) - rows;
-                if (first + height < X.rows)
-                    to = std::lower_bound(rows + from, rows + to, int32_t(first + height)) - rows;
-                const Kept<T> column = kept.gather(X, from, to, mask);
-                T *result = out + (b * X.cols + i) * J;
-                for (int64_t c = 0; c < J; c += 2 * L) {
-                    Vector<T> sum[2], before[2] = {};
-                    column.sum(panels, c, sum);
-                    if (first > 0)
-                        load_columns(result, c, J, before);
-                    for (int v = 0; v < 2; ++v)
-                        sum[v] += before[v];
-                    store_columns(result, c, J, sum);
+                                {drop, b}, sums && cut == 0 ? sums + b * J : nullptr, scratch.take<T>(panels.size()));
+        for (int64_t band = 0; band < X.bands(); ++band)
+            for (int64_t c = 0; c < J; c += 2 * L) {
+                const int64_t at = band * X.cols, end = at + X.cols * (cut + 1) / cuts;
+                for (int64_t first = at + X.cols * cut / cuts, last; first < end; first = last) {
+                    last = kept.end(first, end);
+                    x_drop ? kept.gather(X.t_indices.data(), first, last, bits)
+                           : kept.gather_all(X.t_indices.data(), first, last);
+                    for (int64_t i = first; i < last; ++i) {
+                        Vector<T> sum[2], before[2] = {};
+                        T *result = out + (b * X.cols + i - at) * J;
+                        kept.row(i - first).sum(panels, c, sum);
+                        if (band > 0)
+                            load_columns(result, c, J, before);
+                        for (int v = 0; v < 2; ++v)
+                            sum[v] += before[v];
+                        store_columns(result, c, J, sum);
+                    }
                 }
             }
     });

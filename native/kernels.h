@@ -8,12 +8,16 @@
 
 namespace codesgc {
 
+constexpr int64_t BAND = 4096; // rows of 128 bytes, together half an L2
+
 // A sparse matrix in compressed rows; for S of a graph (symmetric) and for features X.
 template <typename T> struct Csr {
     int64_t rows = 0, cols = 0;
+    int64_t bands() const { return rows > BAND ? (rows + BAND - 1) / BAND : 1; }
     std::vector<int32_t> indptr, indices;
     std::vector<T> values;
-    // the transpose, and at which entry of this matrix each of its entries stands
+    // the transpose, in bands of BAND rows of this matrix one behind the other (t_indptr has bands * cols + 1 entries), and
+    // at which entry of this matrix each of its entries stands
     std::vector<int32_t> t_indptr, t_indices, t_entry;
     // Compact: every row's values are equal (binary features over their sum) and indices fit in 16 bits. Then those
     // indices and one value a row, otherwise the transpose's values.

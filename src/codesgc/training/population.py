@@ -1,6 +1,8 @@
 """Training of many replicates as one model on one graph."""
 
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -208,6 +210,16 @@ class Population:
         return model.eval()
 
 
+@contextmanager
+def looking_for_garbage_in_what_is_new() -> Iterator[None]:
+    """Python's search for cycles leaves out what is there now: with torch loaded that is more than epochs leave."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def train_jobs(
     graph: Graph,
     jobs: Iterable[Job],
@@ -223,7 +235,7 @@ def train_jobs(
     A job is asked for when a place is free for it, so that the next one may depend on how others ended. A replicate
     that stops leaves, and a waiting one takes its slot at once; jobs of one kind form one population.
     """
-    with keeping_freed_memory():
+    with keeping_freed_memory(), looking_for_garbage_in_what_is_new():
         yield from _train_jobs(Inputs(graph, device=device, dtype=dtype), iter(jobs), size, keep_best, on_epoch)
 
 
