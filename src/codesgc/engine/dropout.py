@@ -87,9 +87,8 @@ class Dropout(nn.Module):
 
     def next_keys(self) -> Tensor:
         """The streams' keys of this step, which is then over."""
-        keys: Tensor = (native if native.kernels is not None and self.seed.device.type == "cpu" else masks).stream_key(
-            self.seed, self.step
-        )
+        own = native.kernels is not None and self.seed.device.type == "cpu" and not torch.compiler.is_compiling()
+        keys: Tensor = (native if own else masks).stream_key(self.seed, self.step)
         self.step += 1
         return keys
 
