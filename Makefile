@@ -1,6 +1,7 @@
 # make run     train L-CP and L-Tucker on the embedded Cora by the paper's protocol, print the table, write a report
 # make test    every check: format, lint, types, tests, examples, docstring examples, README snippets
 # make sanitize   the kernels' tests under the address and undefined-behaviour sanitizers
+# make tables  the tables of README.md and docs/results.md, from the files in results/
 # make bench   every benchmark table, into benchmarks/RESULTS.md; on a machine that is otherwise idle
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # what an installation depends on: its settings, the native sources, and which modules there are
 SOURCES := pyproject.toml constraints.txt $(wildcard native/*) $(shell find src -type d -not -name __pycache__)
 
-.PHONY: run test bench format sanitize postgresql clean
+.PHONY: run test tables bench format sanitize postgresql clean
 
 run: .venv/.installed
 	@echo "Ten runs each of L-CP and L-Tucker on Cora: less than a minute on two cores, some minutes without a compiler."
@@ -29,6 +30,10 @@ bench: .venv/.installed-test
 	@{ echo "# Benchmarks"; echo; echo "Made by \`make bench\`; what each script measures, and how, stands at its beginning."; \
 	for name in epoch conv memory roofline shares; do echo; $(BIN)/python benchmarks/$$name.py; done; } > build/RESULTS.md
 	mv build/RESULTS.md benchmarks/RESULTS.md
+
+tables: .venv/.installed
+	$(BIN)/codesgc report results --markdown --update docs/results.md
+	$(BIN)/codesgc report $(wildcard results/paper/*/L-CP.json results/paper/*/L-Tucker.json) --markdown --update README.md
 
 format: .venv/.installed-test
 	$(BIN)/ruff format .
