@@ -202,7 +202,8 @@ template <typename T> void bind(nb::module_ &m) {
                 expect_shape(*da, "da", {of.B, of.K + 1, of.R});
             threads = checked_threads(threads);
             nb::gil_scoped_release release;
-            kernels<T>().core_backward(S, of, dz.data(), pointer(dt), pointer(dG), pointer(dbias), pointer(da), threads);
+            kernels<T>().core_backward(S, of, dz.data(), pointer(dt), pointer(dG), pointer(dbias), pointer(da),
+                                       threads);
         },
         "S"_a, "dz"_a.noconvert(), "t"_a.noconvert(), "G"_a.noconvert(), "bias"_a.noconvert().none(),
         "a"_a.noconvert(), "H_keys"_a.noconvert().none(), "H_thresholds"_a.noconvert().none(),

@@ -37,7 +37,7 @@ struct Drop {
     }
 };
 
-// The core of Tucker: Z = dropped_Z(sum_k T_k(S) U_k), U_k[n, q] = sum_r a_kr H[n, q, r], H = dropped_H(t G + 1 bias^T).
+// The core of Tucker: Z = dropped(sum_k T_k(S) U_k), U_k[n, q] = sum_r a_kr H[n, q, r], H = dropped(t G + 1 bias^T).
 template <typename T> struct Core {
     const T *t; // (B, N, P), or t_step 0 for one t for all
     int64_t t_step;

@@ -294,17 +294,7 @@ analyse, _ = _products("analyse")
 # --- the core of Tucker: an affine map and a synthesis whose tensor in between is not stored
 
 
-def _core_fake(
-    S: int,
-    t: Tensor,
-    G: Tensor,
-    b: Optional,
-    a: Tensor,
-    G_keys: Optional,
-    G_rate: Optional,
-    Z_keys: Optional,
-    Z_rate: Optional,
-) -> Tensor:
+def _core_fake(S: int, t: Tensor, G: Tensor, *_: Any) -> Tensor:
     return t.new_empty(G.shape[0], t.shape[1], G.shape[2])
 
 
@@ -341,28 +331,12 @@ def core(
 
 
 def _core_backward_fake(
-    S: int,
-    dz: Tensor,
-    t: Tensor,
-    G: Tensor,
-    b: Optional,
-    a: Tensor,
-    G_keys: Optional,
-    G_rate: Optional,
-    Z_keys: Optional,
-    Z_rate: Optional,
-    need_t: bool,
-    need_G: bool,
-    need_b: bool,
-    need_a: bool,
+    S: int, dz: Tensor, t: Tensor, G: Tensor, b: Optional, a: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    need_t, need_G, need_b, need_a = rest[-4:]
     db = G.new_empty((G.shape[0], *G.shape[2:]) if need_b else 0)
-    return (
-        t.new_empty(t.shape if need_t else 0),
-        G.new_empty(G.shape if need_G else 0),
-        db,
-        a.new_empty(a.shape if need_a else 0),
-    )
+    dt, dG = t.new_empty(t.shape if need_t else 0), G.new_empty(G.shape if need_G else 0)
+    return dt, dG, db, a.new_empty(a.shape if need_a else 0)
 
 
 @operator(_core_backward_fake)
@@ -391,19 +365,10 @@ def core_backward(
 
 
 def _core_backward_in_parts(
-    S: int,
-    dz: Tensor,
-    t: Tensor,
-    G: Tensor,
-    b: Optional,
-    a: Tensor,
-    G_keys: Optional,
-    G_rate: Optional,
-    Z_keys: Optional,
-    Z_rate: Optional,
-    *needs: bool,
+    S: int, dz: Tensor, t: Tensor, G: Tensor, b: Optional, a: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
     """H = affine(t, G, b), Z = synthesise(H, a)."""
+    G_keys, G_rate, Z_keys, Z_rate, *needs = rest
     w = G.flatten(2)
     h = affine(t, w, None if b is None else b.flatten(1), G_keys, G_rate).unflatten(2, G.shape[2:])
     dh, da = _synthesise_backward(S, dz[..., None], h, a[..., None], Z_keys, Z_rate, any(needs[:3]), needs[3])
