@@ -127,11 +127,7 @@ template <typename T> struct Analysis {
         T *terms = scratch.take<T>((K + 1) * size), *matrix = scratch.take<T>(matrix_size),
           *block = scratch.take<T>(block_size);
         pack(S, begin, end, V * LANES<T>, v, Q * I, terms);
-        for (int64_t k = 1; k <= K; ++k) {
-            T *to = terms + k * size;
-            k == 1 ? propagate<V, false, false, T>(S, 1, to - size, nullptr, to)
-                   : propagate<V, false, true, T>(S, 2, to - size, to - 2 * size, to);
-        }
+        fill_terms<V>(S, terms, K);
         for (const Piece *p = begin; p < end; ++p) {
             if (sum && da)
                 gather<true, true>(*p, V * L, terms, matrix, block, da);

@@ -33,6 +33,24 @@ void expect_gradients(const Csr<T> &S, const Sizes &s, const Array<const T, 4> &
         expect_shape(*da, "da", {s.B, s.K + 1, s.I, s.J});
 }
 
+// What the core and its gradients are given.
+template <typename T>
+Core<T> checked_core(const Csr<T> &S, const Array<const T, 3> &t, const Array<const T, 4> &G,
+                     const Maybe<Array<const T, 3>> &bias, const Array<const T, 3> &a, const Maybe<Keys> &H_keys,
+                     const Maybe<Ints<1>> &H_thresholds, const Maybe<Keys> &keys, const Maybe<Ints<1>> &thresholds) {
+    expect_square(S);
+    const int64_t B = G.shape(0), P = G.shape(1), Q = G.shape(2), R = G.shape(3), terms = a.shape(1);
+    if (P * Q * R == 0)
+        refuse("G has no entries: expected at least one on each of its axes P, Q and R");
+    expect_shape(t, "t", {t.shape(0) == 1 ? 1 : B, S.rows, P});
+    if (bias)
+        expect_shape(*bias, "bias", {B, Q, R});
+    expect_terms("a", terms);
+    expect_shape(a, "a", {B, terms, R});
+    return {t.data(), t.shape(0) == 1 ? 0 : S.rows * P, G.data(), pointer(bias), a.data(), B, P, Q, R, terms - 1,
+            checked_drop(H_keys, H_thresholds, B, S.rows * Q * R), checked_drop(keys, thresholds, B, S.rows * Q)};
+}
+
 // Arrays come without conversion: a result must not be written to a copy.
 template <typename T> void bind(nb::module_ &m) {
     m.def(
@@ -150,6 +168,48 @@ template <typename T> void bind(nb::module_ &m) {
         "S"_a, "dy"_a.noconvert(), "x"_a.noconvert(), "a"_a.noconvert(),
         "dx"_a.noconvert().none(), "da"_a.noconvert().none(), "threads"_a = 1,
         "Gradients of analyse, propagating Q I columns; None for what is not needed.");
+    m.def(
+        "core",
+        [](const Csr<T> &S, Array<const T, 3> t, Array<const T, 4> G, Maybe<Array<const T, 3>> bias,
+           Array<const T, 3> a, Maybe<Keys> H_keys, Maybe<Ints<1>> H_thresholds, Maybe<Keys> keys,
+           Maybe<Ints<1>> thresholds, Array<T, 3> out, int threads) {
+            const Core<T> of = checked_core(S, t, G, bias, a, H_keys, H_thresholds, keys, thresholds);
+            expect_shape(out, "out", {of.B, S.rows, of.Q});
+            threads = checked_threads(threads);
+            nb::gil_scoped_release release;
+            kernels<T>().core(S, of, out.data(), threads);
+        },
+        "S"_a, "t"_a.noconvert(), "G"_a.noconvert(), "bias"_a.noconvert().none(), "a"_a.noconvert(),
+        "H_keys"_a.noconvert().none(), "H_thresholds"_a.noconvert().none(), "keys"_a.noconvert().none(),
+        "thresholds"_a.noconvert().none(), "out"_a.noconvert(), "threads"_a = 1,
+        "out <- dropped(sum_k T_k(S) (H a_k)) for H = dropped(t G + 1 bias^T): t (B or 1, N, P), G (B, P, Q, R), bias "
+        "(B, Q, R), a (B, K+1, R), out (B, N, Q).");
+    m.def(
+        "core_backward",
+        [](const Csr<T> &S, Array<const T, 3> dz, Array<const T, 3> t, Array<const T, 4> G,
+           Maybe<Array<const T, 3>> bias, Array<const T, 3> a, Maybe<Keys> H_keys, Maybe<Ints<1>> H_thresholds,
+           Maybe<Keys> keys, Maybe<Ints<1>> thresholds, Maybe<Array<T, 3>> dt, Maybe<Array<T, 4>> dG,
+           Maybe<Array<T, 3>> dbias, Maybe<Array<T, 3>> da, int threads) {
+            const Core<T> of = checked_core(S, t, G, bias, a, H_keys, H_thresholds, keys, thresholds);
+            expect_shape(dz, "dz", {of.B, S.rows, of.Q});
+            if (dt)
+                expect_shape(*dt, "dt", {of.B, S.rows, of.P});
+            if (dG)
+                expect_shape(*dG, "dG", {of.B, of.P, of.Q, of.R});
+            if (dbias)
+                expect_shape(*dbias, "dbias", {of.B, of.Q, of.R});
+            if (da)
+                expect_shape(*da, "da", {of.B, of.K + 1, of.R});
+            threads = checked_threads(threads);
+            nb::gil_scoped_release release;
+            kernels<T>().core_backward(S, of, dz.data(), pointer(dt), pointer(dG), pointer(dbias), pointer(da),
+                                       threads);
+        },
+        "S"_a, "dz"_a.noconvert(), "t"_a.noconvert(), "G"_a.noconvert(), "bias"_a.noconvert().none(),
+        "a"_a.noconvert(), "H_keys"_a.noconvert().none(), "H_thresholds"_a.noconvert().none(),
+        "keys"_a.noconvert().none(), "thresholds"_a.noconvert().none(), "dt"_a.noconvert().none(),
+        "dG"_a.noconvert().none(), "dbias"_a.noconvert().none(), "da"_a.noconvert().none(), "threads"_a = 1,
+        "Gradients of core; None for what is not needed.");
 }
 
 } // namespace

@@ -21,4 +21,5 @@ inline int64_t parts(int64_t B, int threads) { return B % threads ? threads : 1;
 
 void register_synthesise(Kernels<float> &f, Kernels<double> &d);
 void register_analyse(Kernels<float> &f, Kernels<double> &d);
+void register_core(Kernels<float> &f, Kernels<double> &d);
 } // namespace codesgc::CODESGC_ISA

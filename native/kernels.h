@@ -41,6 +41,15 @@ struct Drop {
     }
 };
 
+// The core of Tucker: Z = dropped(sum_k T_k(S) U_k), U_k[n, q] = sum_r a_kr H[n, q, r], H = dropped(t G + 1 bias^T).
+template <typename T> struct Core {
+    const T *t; // (B, N, P), or t_step 0 for one t for all
+    int64_t t_step;
+    const T *G, *bias, *a; // (B, P, Q, R), (B, Q, R) or null, (B, K+1, R)
+    int64_t B, P, Q, R, K;
+    Drop H_drop, Z_drop; // of elements (n, q, r) and (n, q)
+};
+
 // One table a scalar type and instruction set, filled by each kernel file.
 template <typename T> struct Kernels {
     // previous <- 2 S current - previous (+ add, if not null): (B, N, C)
@@ -62,6 +71,11 @@ template <typename T> struct Kernels {
     // then what it alone needs (a, y), too.
     void (*analyse)(const Csr<T> &S, const T *v, const T *y, const T *a, T *sum, T *da, int64_t B, int64_t Q, int64_t I,
                     int64_t J, int64_t K, bool transposed, int threads);
+
+    // z <- Z (B, N, Q); and its gradients from dz, shaped as what they belong to, but dt (B, N, P) always: each may be
+    // null. H is never stored: both recompute it, some nodes at a time.
+    void (*core)(const Csr<T> &S, const Core<T> &of, T *z, int threads);
+    void (*core_backward)(const Csr<T> &S, const Core<T> &of, const T *dz, T *dt, T *dG, T *dbias, T *da, int threads);
 
     // Bit e % 32 of out[b, e / 32]: whether element e stays; bits behind the last element are 0.
     void (*keep_bits)(const int64_t *keys, const int32_t *thresholds, int64_t count, uint32_t *out, int64_t B,

@@ -72,12 +72,12 @@ struct Mask {
         for (int i = 0; i < 16; i += WORDS) {
             Words e;
             std::memcpy(&e, elements + i, sizeof e);
-            bits |= words_at_least((hash(e >> 1) >> ((e & 1) << 4)) & 0xFFFF, threshold) << i;
+            bits |= words_at_least(halves(e), threshold) << i;
         }
         return bits;
     }
 
-  private:
+    // The words x of the stream: one serves the elements 2 x and 2 x + 1.
     Words hash(Words x) const {
         x = x * 0x9E3779B9u + low;
         x = (x ^ (x >> 17)) * 0xED5AD4BBu;
@@ -85,6 +85,9 @@ struct Mask {
         x = (x ^ (x >> 15)) * 0x31848BABu;
         return x ^ (x >> 14);
     }
+
+    // What stands for each of the elements e, 0 to 65535.
+    Words halves(Words e) const { return (hash(e >> 1) >> ((e & 1) << 4)) & 0xFFFF; }
 };
 
 // Lanes whose bit is set get the scale, the others 0.
@@ -94,6 +97,18 @@ template <typename T> inline Vector<T> factors(uint32_t bits, T scale) {
     for (int i = 0; i < LANES<T>; ++i)
         lane[i] = 1 << i;
     return ((Ints{} + int(bits)) & lane) != 0 ? splat(scale) : Vector<T>{};
+}
+
+// The same from the halves of some elements, WORDS of them.
+template <typename T> inline void factors_of(Words halves, int32_t threshold, T scale, Vector<T> *to) {
+    if constexpr (sizeof(T) == sizeof(uint32_t)) {
+        typedef int32_t Ints __attribute__((vector_size(REGISTER)));
+        *to = Ints(halves) >= threshold ? splat(scale) : Vector<T>{};
+    } else {
+        const uint32_t bits = words_at_least(halves, threshold);
+        for (int64_t at = 0; at < WORDS; at += LANES<T>)
+            *to++ = factors(bits >> at, scale);
+    }
 }
 
 // A dropout of one replicate's tensor on the way: what passes through `apply` in about the order of its elements.

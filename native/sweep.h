@@ -185,4 +185,24 @@ inline void propagate(const Csr<T> &S, T scale, const T *from, const T *older, T
     });
 }
 
+// Clenshaw: b_k = U_k + 2 S b_{k+1} - b_{k+2} in the place of U_k, k = K, ..., 0;  U_0 <- Y = U_0 + S b_1 - b_2.
+template <int V, typename T> inline void sum_terms(const Csr<T> &S, T *terms, int64_t K) {
+    const int64_t size = S.rows * V * LANES<T>;
+    for (int64_t k = K - 1; k >= 0; --k) {
+        T *to = terms + k * size;
+        k + 1 == K ? propagate<V, true, false, T>(S, k ? 2 : 1, to + size, nullptr, to)
+                   : propagate<V, true, true, T>(S, k ? 2 : 1, to + size, to + 2 * size, to);
+    }
+}
+
+// V_0 is there; V_k <- T_k(S) V_0, k = 1, ..., K.
+template <int V, typename T> inline void fill_terms(const Csr<T> &S, T *terms, int64_t K) {
+    const int64_t size = S.rows * V * LANES<T>;
+    for (int64_t k = 1; k <= K; ++k) {
+        T *to = terms + k * size;
+        k == 1 ? propagate<V, false, false, T>(S, 1, to - size, nullptr, to)
+               : propagate<V, false, true, T>(S, 2, to - size, to - 2 * size, to);
+    }
+}
+
 } // namespace codesgc::CODESGC_ISA

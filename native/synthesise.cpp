@@ -95,7 +95,6 @@ template <typename T> struct Synthesis {
                 store_part(to + k * size + q * nj, load(from + q * stride + k * nj), nj);
     }
 
-    // Clenshaw: b_k = U_k + 2 S b_{k+1} - b_{k+2} in the place of U_k;  Y = U_0 + S b_1 - b_2.
     template <int V> void run(const Piece *begin, const Piece *end) const {
         constexpr int64_t W = V * L;
         const int64_t size = S.rows * W, widest = ((K + 1) * std::min(J, L) + L - 1) / L * L;
@@ -107,11 +106,7 @@ template <typename T> struct Synthesis {
             std::fill(terms, terms + (K + 1) * size, T(0));
         for (const Piece *p = begin; p < end; ++p)
             form(*p, W, terms, scratch);
-        for (int64_t k = K - 1; k >= 0; --k) {
-            T *to = terms + k * size;
-            k + 1 == K ? propagate<V, true, false, T>(S, k ? 2 : 1, to + size, nullptr, to)
-                       : propagate<V, true, true, T>(S, k ? 2 : 1, to + size, to + 2 * size, to);
-        }
+        sum_terms<V>(S, terms, K);
         unpack(S, begin, end, V * LANES<T>, terms, out, Q * J);
     }
 };

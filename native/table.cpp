@@ -13,6 +13,7 @@ void fill(Kernels<float> &f, Kernels<double> &d) {
     register_loss(f, d);
     register_synthesise(f, d);
     register_analyse(f, d);
+    register_core(f, d);
 }
 
 } // namespace codesgc::CODESGC_ISA

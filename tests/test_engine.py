@@ -9,7 +9,22 @@ from oracles import TOLERANCE, normal, random_adjacency, saved_tensors, sparse_f
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from codesgc.engine import CSR, Filter, Operator, Route, analyse, cheapest, filter, linear, synthesise, with_ones
+from codesgc.engine import (
+    CSR,
+    Dropout,
+    Filter,
+    Operator,
+    Route,
+    analyse,
+    cheapest,
+    core,
+    filter,
+    linear,
+    native,
+    portable,
+    synthesise,
+    with_ones,
+)
 from codesgc.engine.linear import propagate
 
 ORDERS = (0, 1, 2, 5)
@@ -75,6 +90,45 @@ def test_leading_axes_broadcast() -> None:
     expected = torch.einsum("knl,blqi,akij->abnqj", T, x, a[:, 0])
     torch.testing.assert_close(synthesise(S, x, a), expected, **TOLERANCE)
     torch.testing.assert_close(analyse(S, x, a), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_core_is_the_sum_of_chebyshev_polynomials(order: int) -> None:
+    S, A = symmetric()
+    t, G, b, a = normal(6, 3), normal(2, 3, 4, 5, seed=1), normal(2, 4, 5, seed=2), normal(2, order + 1, 5, seed=3)
+    H = torch.einsum("lp,bpqr->blqr", t, G) + b[:, None]
+    expected = torch.einsum("knl,blqr,bkr->bnq", chebyshev_matrices(A, order), H, a)
+    torch.testing.assert_close(core(S, t, G, b, a), expected, **TOLERANCE)
+    expected -= torch.einsum("knl,bqr,bkr->bnq", chebyshev_matrices(A, order), b, a)
+    torch.testing.assert_close(core(S, t, G, None, a), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("replicates", [None, 3])
+def test_core_drops_as_its_parts_do(replicates: int | None) -> None:
+    """One model, whose dropouts may have a replicate axis."""
+    S, _ = symmetric()
+    t, G, b, a = normal(6, 3), normal(3, 4, 5, seed=1), normal(4, 5, seed=2), normal(4, 5, seed=3)
+    drops = [Dropout(0.5, replicates=replicates) for _ in range(4)]
+    for drop, twin in zip(drops[:2], drops[2:], strict=True):
+        twin.load_state_dict(drop.state_dict())
+    for _ in range(2):  # steps
+        found = core(S, t, G, b, a, drops[0], drops[1])
+        h = linear(t, G.flatten(-2), b.flatten(-2), drops[2]).unflatten(-1, (4, 5))
+        torch.testing.assert_close(found, synthesise(S, h, a[..., None], drops[3])[..., 0], **TOLERANCE)
+        assert found.shape == ((6, 4) if replicates is None else (3, 6, 4)) and not found.all()
+
+
+@pytest.mark.skipif(native.kernels is None, reason="there are no kernels")
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 0), (3, 1, 7, 2), (3, 40, 2, 3), (20, 19, 33, 10)])
+def test_core_of_the_kernels_is_the_portable_one(sizes: tuple[int, int, int, int]) -> None:
+    (P, Q, R, K), (S, _) = sizes, symmetric(40)
+    t, G, b, a = normal(1, 40, P), normal(3, P, Q, R, seed=1), normal(3, Q, R, seed=2), normal(3, K + 1, R, seed=3)
+    dz, rate = normal(3, 40, Q, seed=4), torch.tensor([0.5, 0, 1], dtype=torch.float64)
+    masks = (torch.tensor([5, 6, 7]), rate), (torch.tensor([8, 9, 10]), rate.flip(0))
+    torch.testing.assert_close(native.core(S, t, G, b, a, *masks), portable.core(S, t, G, b, a, *masks), **TOLERANCE)
+    gradients = [engine.core_backward(S, dz, t, G, b, a, *masks, (True,) * 4) for engine in (native, portable)]
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
 def test_one_column_of_coefficients_serves_all_channels() -> None:

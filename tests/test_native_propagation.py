@@ -24,6 +24,16 @@ MIXES = [
     (1, 1, 64, 64),
     (2, 19, 4, 2),
 ]
+#         B  P   Q   R
+CORES = [
+    (1, 1, 1, 1),
+    (3, 3, 1, 7),
+    (3, 3, 7, 5),
+    (2, 32, 32, 16),
+    (3, 5, 33, 3),
+    (1, 17, 20, 70),
+    (4, 9, 10, 9),
+]
 THREADS = (1, 2, 3)
 
 
@@ -161,6 +171,141 @@ def test_mixing_gives_a_replicate_the_same_bits_in_any_company(
     S, dense = graph("many", dtype)
     x, dy = (randn(5, len(dense), groups, width, dtype=dtype) for width in (inputs, outputs))
     assert_same_bits_alone(run, S, x, randn(5, 31, inputs, outputs, dtype=dtype), dy)
+
+
+Masks = tuple[Tensor | None, Tensor | None]
+
+
+def masks(batch: int, key: int) -> Masks:
+    """Rates from 0 to 1."""
+    return torch.arange(batch) * 12345 + key, (torch.arange(batch) % 3 * 32768).flip(0).int()
+
+
+def core_factors(S: Tensor, batch: int, P: int, Q: int, R: int, order: int, dtype: torch.dtype) -> list[Tensor]:
+    """t, G, bias, a and dz."""
+    shapes = ((batch, len(S), P), (batch, P, Q, R), (batch, Q, R), (batch, order + 1, R), (batch, len(S), Q))
+    return [randn(*shape, dtype=dtype) for shape in shapes]
+
+
+def cored(
+    S: object, t: Tensor, G: Tensor, bias: Tensor | None, a: Tensor, dz: Tensor, *drops: Tensor | None, threads: int
+) -> tuple[Tensor, ...]:
+    z, like = unset(dz), G if bias is None else bias
+    dt, dG, dbias, da = (unset(x) for x in (dz.new_empty(len(dz), *t.shape[1:]), G, like, a))
+    _native.core(S, t, G, bias, a, *drops, z, threads)
+    _native.core_backward(S, dz, t, G, bias, a, *drops, dt, dG, None if bias is None else dbias, da, threads)
+    return (z, dt, dG, da) if bias is None else (z, dt, dG, dbias, da)
+
+
+def in_parts(
+    S: object, t: Tensor, G: Tensor, bias: Tensor | None, a: Tensor, dz: Tensor, *drops: Tensor | None
+) -> tuple[Tensor, ...]:
+    """The same by a dense product, dropouts, and a synthesis."""
+    batch, P, Q, R = G.shape
+    w, t = G.view(batch, P, Q * R), t.expand(batch, *t.shape[1:]).contiguous()
+    H, z = dz.new_empty(*dz.shape[:2], Q * R), unset(dz)
+    _native.matmul(t, w, None if bias is None else bias.view(batch, -1), *drops[:2], H)
+    wide = *dz.shape, R
+    _native.synthesise(S, H.view(wide), a[..., None].contiguous(), z.view(*dz.shape, 1))
+    y = dz.clone()
+    if drops[2] is not None:
+        for whole in (z, y):
+            _native.dropout(whole.view(batch, -1), *drops[2:], whole.view(batch, -1))
+    dH, da, dt, dw, dbias = unset(H), unset(a), unset(t), unset(w), G.new_empty(batch, Q * R)
+    columns = y.view(*dz.shape, 1), H.view(wide), a[..., None].contiguous()
+    _native.synthesise_backward(S, *columns, dH.view(wide), da.view(*a.shape, 1))
+    _native.matmul_backward(t, w, dH, *drops[:2], dt, dw, dbias)
+    gradients = dt, dw.view(G.shape), dbias.view(batch, Q, R), da
+    return (z, *gradients) if bias is not None else (z, dt, dw.view(G.shape), da)
+
+
+@pytest.mark.parametrize("order", (0, 1, 5, 12))
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_core_and_its_gradients_are_those_of_its_parts(name: str, order: int, dtype: torch.dtype) -> None:
+    """With the masks of the parts, which are tested against dense formulas."""
+    S, dense = graph(name, dtype)
+    for batch, P, Q, R in CORES:
+        t, G, bias, a, dz = core_factors(dense, batch, P, Q, R, order, dtype)
+        dropped = masks(batch, 1), masks(batch, 2 << 40)
+        for given in (
+            (t, G, bias, a, dz, None, None, None, None),
+            (t[:1].contiguous(), G, None, a, dz, *dropped[0], None, None),
+            (t, G, bias, a, dz, *dropped[0], *dropped[1]),
+        ):
+            expected = in_parts(S, *given)
+            for found, wanted in zip(cored(S, *given, threads=2), expected, strict=True):
+                assert_near(found, wanted.double())
+
+
+@pytest.mark.parametrize(("P", "Q", "R"), [sizes[1:] for sizes in CORES])
+def test_the_core_gives_a_replicate_the_same_bits_in_any_company(P: int, Q: int, R: int, dtype: torch.dtype) -> None:
+    S, dense = graph("many", dtype)
+    factors = core_factors(dense, 5, P, Q, R, 10, dtype)
+    assert_same_bits_alone(cored, S, *factors, *masks(5, 3), *masks(5, 4))
+
+
+@pytest.mark.parametrize("Q", [3, 20])
+def test_gradients_of_the_core_that_are_not_asked_for_change_nothing(Q: int, dtype: torch.dtype) -> None:
+    S, dense = graph("many", dtype)
+    t, G, bias, a, dz = core_factors(dense, 2, 5, Q, 7, 10, dtype)
+    given = S, dz, t, G, bias, a, *masks(2, 1), None, None
+    _, *expected = cored(S, t, G, bias, a, dz, *masks(2, 1), None, None, threads=1)
+    for threads in THREADS:
+        for asked in range(4):
+            only = [unset(gradient) if at == asked else None for at, gradient in enumerate(expected)]
+            _native.core_backward(*given, *only, threads)
+            assert torch.equal(only[asked], expected[asked])
+    _native.core_backward(*given, None, None, None, None)
+
+
+def test_what_does_not_fit_into_the_core_is_refused() -> None:
+    S, dense = graph("few", torch.float32)
+    t, G, bias, a, dz = core_factors(dense, 2, 3, 5, 4, 6, torch.float32)
+    keys, thresholds = masks(2, 1)
+    none = None, None, None, None
+    for at, wrong, message in (
+        (0, torch.zeros(2, 8, 3), "t has 8 entries on axis 1: expected 7"),
+        (0, torch.zeros(2, 7, 4), "t has 4 entries on axis 2: expected 3"),
+        (0, torch.zeros(3, 7, 3), "t has 3 entries on axis 0: expected 2"),
+        (1, torch.zeros(2, 3, 0, 4), "G has no entries"),
+        (2, torch.zeros(2, 5, 3), "bias has 3 entries on axis 2: expected 4"),
+        (3, torch.zeros(2, 0, 4), "a has 0 entries on axis 1: expected K \\+ 1"),
+        (3, torch.zeros(2, 7, 5), "a has 5 entries on axis 2: expected 4"),
+        (4, torch.zeros(2, 7, 6), "(out|dz) has 6 entries on axis 2: expected 5"),
+    ):
+        given = [t, G, bias, a, dz]
+        given[at] = wrong
+        with pytest.raises(ValueError, match=message):
+            _native.core(S, *given[:4], *none, given[4])
+        with pytest.raises(ValueError, match=message):
+            _native.core_backward(S, given[4], *given[:4], *none, None, None, None, None)
+    for at, wrong, message in (
+        (0, torch.zeros(1, 7, 3), "dt has 1 entries on axis 0: expected 2"),
+        (1, torch.zeros(2, 3, 4, 5), "dG has 4 entries on axis 2: expected 5"),
+        (2, torch.zeros(2, 5, 3), "dbias has 3 entries on axis 2: expected 4"),
+        (3, torch.zeros(2, 6, 4), "da has 6 entries on axis 1: expected 7"),
+    ):
+        asked: list[Tensor | None] = [None] * 4
+        asked[at] = wrong
+        with pytest.raises(ValueError, match=message):
+            _native.core_backward(S, dz, t, G, bias, a, *none, *asked)
+        asked[at] = (t, G, bias, a)[at].double()
+        with pytest.raises(TypeError):
+            _native.core_backward(S, dz, t, G, bias, a, *none, *asked)
+    for drops, message in (
+        ((keys[:1], thresholds, None, None), "keys has 1"),
+        ((keys, None, None, None), "None"),
+        ((None, None, None, thresholds), "None"),
+        ((keys, thresholds + 65537, None, None), "threshold 98305"),
+        ((None, None, keys, thresholds - 1), "-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.core(S, t, G, bias, a, *drops, dz)
+    with pytest.raises(ValueError, match="threads 0"):
+        _native.core(S, t, G, bias, a, *none, dz, 0)
+    for given in ((t.mT.contiguous().mT, G, bias, a), (t, G, bias, a.double()), (t, G.flatten(2), bias, a)):
+        with pytest.raises(TypeError):
+            _native.core(S, *given, *none, dz)
 
 
 def test_gradients_that_are_not_asked_for_change_nothing(dtype: torch.dtype) -> None:

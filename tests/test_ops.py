@@ -40,9 +40,11 @@ def calls(S: int, X: int, masks: tuple[Tensor | None, Tensor | None]) -> dict[st
         "synthesise": (S, x, a, *masks),
         "analyse": (S, x, a, *masks),
         "synthesise_features": (S, X, a, *masks),
+        "core": (S, normal(2, 5, 3), normal(2, 3, 2, 3), normal(2, 2, 3), normal(2, 4, 3), KEYS + 7, RATE, *masks),
     }
     if masks[0] is None:
         found["affine"] = (normal(1, 5, 3), *found["affine"][1:])  # signals that all replicates share
+        found["core"] = (S, normal(1, 5, 3), normal(2, 3, 2, 3), None, normal(2, 4, 3), None, None, *masks)
     else:
         found["dropout"] = (normal(2, 9), KEYS, RATE)
         found["cross_entropy"] = (normal(2, 5, 4), labels, nodes)
@@ -105,7 +107,7 @@ def test_operators_called_directly_have_the_same_bits(masks: int, name: str) -> 
 def test_a_dropout_of_a_product_is_the_dropout_after_it() -> None:
     S, X = matrices()
     plain, masked = (calls(S.handle, X.handle, masks) for masks in MASKS)
-    for name in ("affine", "filter", "synthesise", "analyse", "features"):
+    for name in ("affine", "filter", "synthesise", "analyse", "features", "core"):
         whole = getattr(ops, name)(*masked[name][:-2], None, None)
         expected = ops.dropout(whole.flatten(1), KEYS, RATE).reshape(whole.shape)
         assert torch.equal(getattr(ops, name)(*masked[name]), expected), name

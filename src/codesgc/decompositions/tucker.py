@@ -9,6 +9,8 @@ from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing
 from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul, with_ones
 from codesgc.errors import InputError
 
+FORMED_TWICE = 128  # columns of T up to which forming H once more in the backward pass takes less time than storing it
+
 
 class Tucker(Decomposition, name="tucker"):
     """W[i, j, k] = sum_pqr G[p, q, r] C[i, p] P[j, q] M[k, r].
@@ -104,11 +106,14 @@ class Tucker(Decomposition, name="tucker"):
             return z if self.P is None else linear(z, self.P.mT, self.b_P)  # (..., N, J)
 
         def core() -> Tensor:
+            t = signals()
+            M = torch.eye(terms, dtype=t.dtype, device=self.G.device) if self.M is None else self.M
+            drop_Z = None if self.P is None else self.drop["Z"]
+            if isinstance(t, Tensor) and P <= FORMED_TWICE:
+                return result(op.core(t, self.G, self.b_G, M, self.drop["G"], drop_Z))
             b_G = None if self.b_G is None else self.b_G.flatten(-2)
-            h = linear(signals(), self.G.flatten(-2), b_G, self.drop["G"]).unflatten(-1, (Q, R))  # (..., N, Q, R)
-            M = torch.eye(terms, dtype=h.dtype, device=h.device) if self.M is None else self.M
-            z = op.synthesise(h, M[..., None], None if self.P is None else self.drop["Z"])[..., 0]  # (..., N, Q)
-            return result(z)
+            h = linear(t, self.G.flatten(-2), b_G, self.drop["G"]).unflatten(-1, (Q, R))  # (..., N, Q, R)
+            return result(op.synthesise(h, M[..., None], drop_Z)[..., 0])  # (..., N, Q)
 
         def folded() -> Tensor:
             signals_, G = with_ones(signals()), self.core().movedim(-1, -3)  # (..., K+1, P+1, Q)

@@ -6,7 +6,7 @@ tensor may have leading replicate axes, and a replicate's numbers never depend o
 """
 
 from codesgc.engine.dropout import Dropout, Dropouts
-from codesgc.engine.filters import analyse, filter, synthesise
+from codesgc.engine.filters import analyse, core, filter, synthesise
 from codesgc.engine.linear import linear, matmul, with_ones
 from codesgc.engine.operator import Filter, Operator
 from codesgc.engine.planner import SPARSE, STEP, VECTOR, Route, cheapest, lanes
@@ -24,6 +24,7 @@ __all__ = [
     "Route",
     "analyse",
     "cheapest",
+    "core",
     "filter",
     "lanes",
     "linear",

@@ -15,7 +15,7 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from codesgc.engine import portable
 from codesgc.engine.masks import thresholds
-from codesgc.engine.portable import Gradient, Needs, Signals
+from codesgc.engine.portable import Gradient, Masks, Needs, Signals
 from codesgc.engine.sparse import CSR
 
 kernels: Any = None
@@ -202,6 +202,36 @@ def analyse_backward(
     dy = dy if keys is None or rate is None else dropout(dy.flatten(1), keys, rate).reshape(dy.shape)
     _call(kernels.analyse_backward, _handle(S), _plain(dy), _plain(x), _plain(a), dx, da, threads())
     return dx, da
+
+
+def core(S: CSR, t: Tensor, G: Tensor, b: Tensor | None, a: Tensor, drop_G: Masks, drop_Z: Masks) -> Tensor:
+    out = t.new_empty(len(G), t.shape[1], G.shape[2])
+    _call(kernels.core, _handle(S), *_core(t, G, b, a, drop_G, drop_Z), out, threads())
+    return out
+
+
+def core_backward(
+    S: CSR,
+    dz: Tensor,
+    t: Tensor,
+    G: Tensor,
+    b: Tensor | None,
+    a: Tensor,
+    drop_G: Masks,
+    drop_Z: Masks,
+    needs: tuple[bool, bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    dt = t.new_empty(len(G), *t.shape[1:]) if needs[0] else None
+    dG = G.new_empty(G.shape) if needs[1] else None
+    db = G.new_empty(len(G), *G.shape[2:]) if needs[2] else None
+    da = a.new_empty(a.shape) if needs[3] else None
+    _call(kernels.core_backward, _handle(S), _plain(dz), *_core(t, G, b, a, drop_G, drop_Z), dt, dG, db, da, threads())
+    return dt, dG, db, da
+
+
+def _core(t: Tensor, G: Tensor, b: Tensor | None, a: Tensor, drop_G: Masks, drop_Z: Masks) -> tuple[Tensor | None, ...]:
+    bias = None if b is None else _plain(b)
+    return _plain(t), _plain(G), bias, _plain(a), *_masks(*drop_G), *_masks(*drop_Z)
 
 
 def _synthesise_features(S: CSR, X: CSR, a: Tensor) -> Tensor:

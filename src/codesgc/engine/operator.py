@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from codesgc.engine.dropout import Dropout
-from codesgc.engine.filters import analyse, filter, synthesise
+from codesgc.engine.filters import analyse, core, filter, synthesise
 from codesgc.engine.linear import matmul
 from codesgc.engine.sparse import CSR
 
@@ -81,6 +81,18 @@ class Filter:
     def analyse(self, x: Tensor, a: Tensor) -> Tensor:
         """sum_k (P_k(S) x) A_k, from the input side."""
         return analyse(self.S.t, x, self._mixed(x, a))
+
+    def core(
+        self,
+        t: Tensor,
+        G: Tensor,
+        b: Tensor | None,
+        m: Tensor,
+        drop_G: Dropout | None = None,
+        drop_Z: Dropout | None = None,
+    ) -> Tensor:
+        """dropped_Z(sum_k P_k(S) (H m_k)), H = dropped_G(t G + 1 b^T): G (..., P, Q, R), m (..., K+1, R)."""
+        return core(self.S.t, t, G, b, self._mixed(t, m[..., None])[..., 0], drop_G, drop_Z)
 
     def _mixed(self, x: Tensor | CSR, a: Tensor) -> Tensor:
         if self.chebyshev:

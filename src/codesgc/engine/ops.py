@@ -47,29 +47,32 @@ def called_directly() -> Iterator[None]:
         _mode.direct = before
 
 
-def operator(fake: Function, context: Function, backward: Function) -> Callable[[Function], Function]:
-    """Registers a function as `codesgc::<its name>`, with the shapes of its results and its gradients."""
+def operator(
+    fake: Function, context: Function | None = None, backward: Function | None = None
+) -> Callable[[Function], Function]:
+    """Registers a function as `codesgc::<its name>`, with its results' shapes and its gradients, if it has any."""
 
     def register(function: Function) -> Function:
         name = function.__name__
         op = torch.library.custom_op(f"codesgc::{name}", function, mutates_args=())
         op.register_fake(fake)
-        op.register_autograd(backward, setup_context=context)
+        direct: Any = None
+        if context is not None and backward is not None:
+            op.register_autograd(backward, setup_context=context)
+            noting = context
 
-        def forward(ctx: Any, *args: Any) -> Any:  # in one piece: torch inspects signatures at every call otherwise
-            output = function(*args)
-            context(ctx, args, output)
-            return output
+            def forward(ctx: Any, *args: Any) -> Any:  # in one piece: torch inspects signatures at every call otherwise
+                output = function(*args)
+                noting(ctx, args, output)
+                return output
 
-        methods: dict[str, Function] = {"forward": forward, "backward": backward}
-        direct: Any = type(
-            name, (torch.autograd.Function,), {key: staticmethod(method) for key, method in methods.items()}
-        )
+            methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+            direct = type(name, (torch.autograd.Function,), methods)
 
         def call(*args: Any) -> Any:
             if not _mode.direct:
                 return op(*args)
-            return direct.apply(*args) if torch.is_grad_enabled() else function(*args)
+            return direct.apply(*args) if direct is not None and torch.is_grad_enabled() else function(*args)
 
         return call
 
@@ -235,8 +238,8 @@ def features_backward(
 # and in a, and the gradients of those are values and gradients of L(dy, gx, a) + L(dy, x, ga)
 
 
-def _products(name: str) -> Any:
-    """The operator of `portable.<name>`, a function of dense x and a, with its gradients to any order."""
+def _products(name: str) -> tuple[Function, Function]:
+    """The operators of `portable.<name>`, a function of dense x and a, and of its gradients, to any order."""
 
     def forward(S: int, x: Tensor, a: Tensor, keys: Optional, rate: Optional) -> Tensor:
         return getattr(engine(x), name)(CSR.of(S), x, a, keys, rate)
@@ -286,12 +289,99 @@ def _products(name: str) -> Any:
     forward.__name__, backward.__name__ = name, f"{name}_backward"
     product = operator(product_fake, product_context, product_backward)(forward)
     gradients = operator(gradients_fake, gradients_context, gradients_backward)(backward)
-    return product
+    return product, gradients
 
 
-filter = _products("filter")
-synthesise = _products("synthesise")
-analyse = _products("analyse")
+filter, _ = _products("filter")
+synthesise, _synthesise_backward = _products("synthesise")
+analyse, _ = _products("analyse")
+
+
+# --- the core of Tucker: an affine map and a synthesis whose tensor in between is not stored
+
+
+def _core_fake(S: int, t: Tensor, G: Tensor, *_: Any) -> Tensor:
+    return t.new_empty(G.shape[0], t.shape[1], G.shape[2])
+
+
+def _core_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.S, t, G, b, a, *ctx.masks = inputs
+    ctx.alive = CSR.of(ctx.S)
+    ctx.save_for_backward(t, G, b, a)
+
+
+def _core_backward(ctx: Any, dz: Tensor) -> tuple[Optional, ...]:
+    """Where the gradients need gradients themselves, they come from the operators of the two parts, which have them."""
+    needs, tensors = ctx.needs_input_grad[1:5], ctx.saved_tensors
+    gradients = _core_backward_in_parts if torch.is_grad_enabled() else core_backward
+    return None, *_wanted(gradients(ctx.S, dz, *tensors, *ctx.masks, *needs), needs), None, None, None, None
+
+
+@operator(_core_fake, _core_context, _core_backward)
+def core(
+    S: int,
+    t: Tensor,
+    G: Tensor,
+    b: Optional,
+    a: Tensor,
+    G_keys: Optional,
+    G_rate: Optional,
+    Z_keys: Optional,
+    Z_rate: Optional,
+) -> Tensor:
+    """dropped_Z(sum_k T_k(S) (H a_k)), H = dropped_G(t G + 1 b^T): (B, N, Q).
+
+    t (B or 1, N, P), G (B, P, Q, R), b (B, Q, R), a (B, K+1, R).
+    """
+    return engine(t).core(CSR.of(S), t, G, b, a, (G_keys, G_rate), (Z_keys, Z_rate))
+
+
+def _core_backward_fake(
+    S: int, dz: Tensor, t: Tensor, G: Tensor, b: Optional, a: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    need_t, need_G, need_b, need_a = rest[-4:]
+    db = G.new_empty((G.shape[0], *G.shape[2:]) if need_b else 0)
+    dt, dG = t.new_empty(t.shape if need_t else 0), G.new_empty(G.shape if need_G else 0)
+    return dt, dG, db, a.new_empty(a.shape if need_a else 0)
+
+
+@operator(_core_backward_fake)
+def core_backward(
+    S: int,
+    dz: Tensor,
+    t: Tensor,
+    G: Tensor,
+    b: Optional,
+    a: Tensor,
+    G_keys: Optional,
+    G_rate: Optional,
+    Z_keys: Optional,
+    Z_rate: Optional,
+    need_t: bool,
+    need_G: bool,
+    need_b: bool,
+    need_a: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of core; those that are needed."""
+    needs = need_t, need_G, need_b, need_a
+    masks = (G_keys, G_rate), (Z_keys, Z_rate)
+    dt, dG, db, da = engine(t).core_backward(CSR.of(S), dz.contiguous(), t, G, b, a, *masks, needs)
+    dt = None if dt is None else dt.sum_to_size(t.shape)
+    return _given(dt, t), _given(dG, G), _given(db, G), _given(da, a)
+
+
+def _core_backward_in_parts(
+    S: int, dz: Tensor, t: Tensor, G: Tensor, b: Optional, a: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    """H = affine(t, G, b), Z = synthesise(H, a)."""
+    G_keys, G_rate, Z_keys, Z_rate, *needs = rest
+    w = G.flatten(2)
+    h = affine(t, w, None if b is None else b.flatten(1), G_keys, G_rate).unflatten(2, G.shape[2:])
+    dh, da = _synthesise_backward(S, dz[..., None], h, a[..., None], Z_keys, Z_rate, any(needs[:3]), needs[3])
+    if not any(needs[:3]):
+        return dh, dh, dh, da[..., 0]
+    dt, dw, db = affine_backward(t, w, dh.flatten(2), G_keys, G_rate, *needs[:3])
+    return dt, dw.reshape(G.shape) if needs[1] else dw, db.unflatten(1, G.shape[2:]) if needs[2] else db, da.squeeze(-1)
 
 
 def _synthesise_features_fake(S: int, X: int, a: Tensor, keys: Optional, rate: Optional) -> Tensor:

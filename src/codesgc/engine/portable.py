@@ -20,6 +20,8 @@ __all__ = [
     "affine_backward",
     "analyse",
     "analyse_backward",
+    "core",
+    "core_backward",
     "correct",
     "cross_entropy",
     "dropout",
@@ -37,6 +39,7 @@ __all__ = [
 Signals = Tensor | CSR
 Needs = tuple[bool, bool]  # whether the gradients in (x, a) are wanted
 Gradient = tuple[Tensor | None, Tensor | None]
+Masks = tuple[Tensor | None, Tensor | None]  # keys and rates of a dropout
 
 
 def matmul(x: Tensor, w: Tensor) -> Tensor:
@@ -179,6 +182,44 @@ def analyse_backward(
         for k, term in enumerate(chebyshev_terms(S, x.flatten(2), a.shape[1] - 1)):
             da[:, k] = transpose_times(term.reshape(x.shape), dy.flatten(2))
     return synthesise(S, dy, a.mT) if needs[0] else None, da
+
+
+def core(S: CSR, t: Tensor, G: Tensor, b: Tensor | None, a: Tensor, drop_G: Masks, drop_Z: Masks) -> Tensor:
+    """dropped_Z(sum_k T_k(S) (H a_k)) for H = dropped_G(t G + 1 b^T): (B, N, Q).
+
+    t (B or 1, N, P), G (B, P, Q, R), b (B, Q, R), a (B, K+1, R).
+    """
+    return synthesise(S, _signals(t, G, b, drop_G), a[..., None], *drop_Z)[..., 0]
+
+
+def core_backward(
+    S: CSR,
+    dz: Tensor,
+    t: Tensor,
+    G: Tensor,
+    b: Tensor | None,
+    a: Tensor,
+    drop_G: Masks,
+    drop_Z: Masks,
+    needs: tuple[bool, bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """dt (B, N, P), dG, db and da from dz (B, N, Q)."""
+    H = _signals(t, G, b, drop_G)
+    dH, da = synthesise_backward(S, dz[..., None], H, a[..., None], (any(needs[:3]), needs[3]), *drop_Z)
+    dt = dG = db = None
+    if dH is not None:
+        dt, dG, db = affine_backward(t, G.flatten(2), dH.flatten(2), *drop_G, needs[:3])
+    return (
+        dt,
+        None if dG is None else dG.reshape(G.shape),
+        None if db is None else db.reshape(len(db), *G.shape[2:]),
+        None if da is None else da[..., 0],
+    )
+
+
+def _signals(t: Tensor, G: Tensor, b: Tensor | None, drop: Masks) -> Tensor:
+    """H: (B, N, Q, R)."""
+    return affine(t, G.flatten(2), None if b is None else b.flatten(1), *drop).unflatten(2, G.shape[2:])
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
