@@ -179,8 +179,8 @@ def test_settings_of_a_model_name_its_dropout_places_groups_and_published_values
         assert f"  {line}" in lines
     assert not any(line.startswith("  model=") for line in lines)
     assert "chebyshev" in "".join(lines)
-    main(["models", "GCN", "--dataset", "cora"])
-    assert capsys.readouterr().out.startswith("GCN on cora, defaults; none are published")
+    main(["models", "GCN", "--dataset", "squirrel_filtered"])
+    assert capsys.readouterr().out.startswith("GCN on squirrel_filtered, default settings")
 
 
 # --- settings

@@ -1,5 +1,6 @@
 """The published settings and the paper's numbers."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from oracles import normal, random_adjacency
 
 from codesgc import DATASETS, DECOMPOSITIONS, MODELS, InputError, build_model, preset
 from codesgc.zoo import find_model, paper_value
-from codesgc.zoo.published import is_published
+from codesgc.zoo.published import origin
 
+ROOT = Path(__file__).resolve().parents[1]
 PAPER_DATASETS = [
     "cora",
     "citeseer",
@@ -30,7 +32,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 @pytest.mark.parametrize("model", [*CODESGC, "JacobiConv"])
 def test_every_pair_of_the_paper_has_settings_that_build(model: str, dataset: str) -> None:
     """Every learning rate, weight decay and dropout has a factor or a place that it is for, and every factor a rate."""
-    assert is_published(dataset, model)
+    assert origin(dataset, model) == "published"
     config = preset(dataset, model)
     built = build_model(config, 6, 3)
     groups = set(built.groups())
@@ -66,9 +68,24 @@ def test_settings_are_spot_checked() -> None:
 
 
 def test_without_published_settings_the_row_of_the_zoo_is_taken() -> None:
-    assert preset("cora", "GCN") == MODELS["GCN"]
+    assert preset("squirrel_filtered", "GCN") == MODELS["GCN"]
     assert preset(None, "L-CP") == preset("my graph", "L-CP") == MODELS["L-CP"]
-    assert not is_published(None, "L-CP") and not is_published("cora", "GCN")
+    assert {origin(None, "L-CP"), origin("squirrel_filtered", "GCN")} == {"default"}
+
+
+def test_found_settings_are_those_of_the_committed_studies() -> None:
+    spec = importlib.util.spec_from_file_location("found_settings", ROOT / "tools" / "found_settings.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    settings = json.loads((ROOT / "src/codesgc/zoo/found.json").read_text())["settings"]
+    assert settings == tool.found(ROOT / "results" / "studies"), "run: python tools/found_settings.py"
+    for dataset, models in settings.items():
+        for model in models:
+            if origin(dataset, model) != "published":
+                study = json.loads((ROOT / "results/studies" / dataset / f"{model}.json").read_text())
+                assert preset(dataset, model).to_dict() == study["best"]["config"]
+                assert origin(dataset, model) == "found by our search"
 
 
 # Tables 2 and 3 of the paper, copied by hand from its source

@@ -22,7 +22,7 @@ from codesgc.cli_tune import PRUNERS, run_best, run_tuning, seconds
 from codesgc.datasets.registry import DATASETS, FILES
 from codesgc.errors import InputError, unknown
 from codesgc.zoo import MODELS, preset
-from codesgc.zoo.published import is_published
+from codesgc.zoo.published import origin
 
 EXAMPLES = {
     "": """
@@ -262,9 +262,8 @@ def show_model(args: argparse.Namespace) -> int:
     if args.json:
         console.show(json.dumps(config.to_dict(), indent=2))
         return 0
-    published = is_published(dataset, args.name)
-    origin = "published settings" if published else "defaults; none are published"
-    where = " (defaults; --dataset D shows those published for a dataset)" if dataset is None else f", {origin}"
+    hint = "default settings; --dataset D shows those of a dataset"
+    where = f" ({hint})" if dataset is None else f", {origin(dataset, args.name)} settings"
     console.show(f"{config.model}{'' if dataset is None else f' on {dataset}'}{where}\n")
     for key, value in settings.listed(config):
         console.show(f"  {key}={value}")

@@ -16,7 +16,7 @@ from codesgc.datasets.registry import DATASETS
 from codesgc.errors import InputError, unknown
 from codesgc.files import write_text
 from codesgc.zoo import Config, find_model, paper_value
-from codesgc.zoo.published import is_published
+from codesgc.zoo.published import origin
 
 if TYPE_CHECKING:
     from codesgc.graph import Graph
@@ -119,11 +119,11 @@ def result_table(results: Sequence["Result"], dataset: str | None, runs: int, si
 def plan(args: argparse.Namespace, dataset: str | None, configs: Sequence[Config]) -> str:
     """One line about what is going to run."""
 
-    def origin(config: Config) -> str:
-        base = "published settings" if is_published(dataset, config.model) else "default settings"
-        return f"{config.model} ({base}{f', {len(args.changes)} changed' if args.changes else ''})"
+    def shown(config: Config) -> str:
+        base = origin(dataset, config.model)
+        return f"{config.model} ({base} settings{f', {len(args.changes)} changed' if args.changes else ''})"
 
-    what = ", ".join(origin(config) for config in configs)
+    what = ", ".join(shown(config) for config in configs)
     each = " each" * (len(configs) > 1)
     return f"{args.dataset}: {what}; {console.counted(args.runs, 'run')}{each}, {args.protocol} protocol, {args.device}"
 

@@ -164,7 +164,8 @@ def shown(value: Any) -> str:
 
 
 def cell(data: Mapping[str, Any], source: str) -> Cell:
-    """A result of `codesgc train --json`."""
+    """A result of `codesgc train --json`, or of a search, which stands beside that with published settings."""
+    searched = ", searched" if "search" in data else ""
     runs = []
     for i, run in enumerate(entries(data.get("runs"), "'runs'")):
         run = mapping(run, f"run {i}")
@@ -179,7 +180,7 @@ def cell(data: Mapping[str, Any], source: str) -> Cell:
         raise Foreign("'test_mean' is not the mean of the runs: the file was changed by hand or damaged")
     return Cell(
         name(data, "dataset"),
-        name(data, "model"),
+        name(data, "model") + searched,
         name(data, "protocol"),
         mean,
         per_cent(data.get("test_ci95"), "'test_ci95'"),

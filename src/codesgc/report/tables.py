@@ -38,10 +38,11 @@ def tables(cells: Iterable[Cell]) -> list[Table]:
     cells = list(cells)
     found: list[Table] = []
     published = {model for models in TABLES.values() for model in models}
+    every = [name for model in MODELS for name in (model, f"{model}, searched")]
     for protocol in ordered((cell.protocol for cell in cells), PROTOCOLS):
         own = [cell for cell in cells if cell.protocol == protocol]
         layouts = [(f"Table {n}", list(models)) for n, models in TABLES.items()]
-        layouts.append(("Other models", ordered({cell.model for cell in own} - published, MODELS)))
+        layouts.append(("Other models", ordered({cell.model for cell in own} - published, every)))
         for title, models in layouts:
             there = {(cell.dataset, cell.model): cell for cell in own if cell.model in models}
             if there:

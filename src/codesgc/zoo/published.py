@@ -20,16 +20,29 @@ def _read(name: str) -> Any:
     return json.loads(files("codesgc.zoo").joinpath(name).read_text(encoding="utf-8"))
 
 
+#: files of settings, the first that has a pair counts, and what they are called
+SOURCES = {"published.json": "published", "found.json": "found by our search"}
+
+
 def preset(dataset: str | None, model: str) -> Config:
-    """The model with the settings its authors published for that dataset, or as the zoo has it where there are none."""
-    config = find_model(model)
-    published = _read("published.json")["settings"].get(dataset or "", {}).get(config.model)
-    return config if published is None else config.updated(published)
+    """The model with the settings that its authors published for that dataset, else those that a search of ours found.
+
+    Where there are neither, it is as the zoo has it.
+    """
+    return find_model(model).updated(_settings(dataset, model)[1])
 
 
-def is_published(dataset: str | None, model: str) -> bool:
-    """Whether `preset` has published settings for this pair."""
-    return find_model(model).model in _read("published.json")["settings"].get(dataset or "", {})
+def origin(dataset: str | None, model: str) -> str:
+    """Where the preset of this pair comes from: "published", "found by our search", or "default"."""
+    return _settings(dataset, model)[0]
+
+
+def _settings(dataset: str | None, model: str) -> tuple[str, dict[str, Any]]:
+    for file, known_as in SOURCES.items():
+        settings = _read(file)["settings"].get(dataset or "", {}).get(find_model(model).model)
+        if settings is not None:
+            return known_as, settings
+    return "default", {}
 
 
 def paper_value(dataset: str | None, model: str) -> tuple[float, float] | None:
