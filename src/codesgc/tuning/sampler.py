@@ -85,6 +85,6 @@ PRUNERS: dict[str, Callable[[int, int], BasePruner]] = {
     "none": lambda first, epochs: NopPruner(),
     "median": lambda first, epochs: MedianPruner(n_startup_trials=10, n_warmup_steps=first),
     "percentile": lambda first, epochs: PercentilePruner(25.0, n_startup_trials=10, n_warmup_steps=first),
-    "halving": lambda first, epochs: SuccessiveHalvingPruner(min_resource=first, reduction_factor=2),
+    "halving": lambda first, epochs: SuccessiveHalvingPruner(min_resource=first, reduction_factor=3),
     "hyperband": lambda first, epochs: HyperbandPruner(min_resource=first, max_resource=epochs, reduction_factor=4),
 }
