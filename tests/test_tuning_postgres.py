@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from codesgc.cli import main
 from codesgc.tuning.study import reading
@@ -93,6 +94,11 @@ def read(url: str, name: str) -> list:
         return study.get_trials()
 
 
+def of(trial: FrozenTrial, process: subprocess.Popen) -> bool:
+    """Whether that worker is at the trial, or has done it."""
+    return trial.user_attrs.get("worker", "::").split(":")[1] == str(process.pid)
+
+
 def test_workers_that_die_and_come_late_end_with_the_trials_asked_for(server, ring, tmp_path):
     """Four begin at once on an empty database, one is killed in mid-trial, a fifth comes late."""
     options = ["--trials", 60, "--final-runs", 1, "--heartbeat", 1, "--population", 3]
@@ -106,9 +112,12 @@ def test_workers_that_die_and_come_late_end_with_the_trials_asked_for(server, ri
             time.sleep(0.1)
             with contextlib.suppress(ValueError):  # not yet begun
                 trials = read(server, NAME)
-            busy = {t.user_attrs.get("worker", "").split(":")[1] for t in trials if "worker" in t.user_attrs}
-            if sum(t.state == TrialState.COMPLETE for t in trials) >= 3 and str(workers[0].pid) in busy:
+            if sum(t.state == TrialState.COMPLETE for t in trials) < 3:
+                continue
+            workers[0].send_signal(signal.SIGSTOP)  # so that it is at a trial when it is killed
+            if any(t.state == TrialState.RUNNING and of(t, workers[0]) for t in read(server, NAME)):
                 break
+            workers[0].send_signal(signal.SIGCONT)
         workers[0].kill()
         workers[0].communicate()
         workers.append(worker(ring, server, tmp_path / "late", *options))
@@ -122,10 +131,9 @@ def test_workers_that_die_and_come_late_end_with_the_trials_asked_for(server, ri
     trials = read(server, NAME)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     assert len(complete) == 60 and {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
-    killed = [t for t in trials if t.user_attrs.get("worker", "::").split(":")[1] == str(workers[0].pid)]
+    killed = [t for t in trials if of(t, workers[0])]
     assert [t.state for t in killed].count(TrialState.FAIL) == 1  # that which it was at, by its heartbeats
-    late = [t for t in complete if t.user_attrs["worker"].split(":")[1] == str(workers[-1].pid)]
-    assert late
+    assert any(of(t, workers[-1]) for t in complete)
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("1", "2", "3", "late")]
     assert all(result["runs"] == results[0]["runs"] for result in results)
     assert "secret" not in (tmp_path / "late" / "options.json").read_text()
