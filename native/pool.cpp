@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -14,11 +15,31 @@
 namespace codesgc {
 namespace {
 
+// Waking a thread takes longer than many a kernel. So whoever waits looks for a moment before it sleeps, and lets others
+// have the processor meanwhile.
+constexpr auto MOMENT = std::chrono::microseconds(50);
+
+void pause() {
+#ifdef CODESGC_X86
+    __builtin_ia32_pause();
+#endif
+}
+
+template <typename F> void look_for(F &&ready) {
+    const auto end = std::chrono::steady_clock::now() + MOMENT;
+    while (!ready() && std::chrono::steady_clock::now() < end) {
+        for (int i = 0; i < 16 && !ready(); ++i)
+            pause();
+        if (!ready())
+            std::this_thread::yield();
+    }
+}
+
 struct Job {
     const std::function<void(int64_t)> *task;
     int64_t count;
     std::atomic<int64_t> next{0};
-    int helpers = 0; // workers that are in it, guarded by the pool's mutex
+    std::atomic<int> helpers{0}; // workers that are in it, changed under the pool's mutex
     std::exception_ptr error;
     std::mutex error_mutex;
 
@@ -46,6 +67,7 @@ class Pool {
         wake_.notify_all();
         lock.unlock();
         job.run();
+        look_for([&] { return job.helpers == 0; });
         lock.lock();
         wanted_ = 0; // who has not come yet need not come
         done_.wait(lock, [&] { return job.helpers == 0; });
@@ -67,6 +89,9 @@ class Pool {
             lock.lock();
             if (--job.helpers == 0)
                 done_.notify_one();
+            lock.unlock();
+            look_for([this] { return wanted_ > 0; });
+            lock.lock();
         }
     }
 
@@ -74,7 +99,7 @@ class Pool {
     std::condition_variable wake_, done_;
     std::vector<std::thread> workers_;
     Job *job_ = nullptr;
-    int wanted_ = 0;
+    std::atomic<int> wanted_{0}; // workers that may still come, changed under the mutex
 };
 
 // Workers do not survive a fork, so each process has a pool of its own; it is never destroyed, since its sleeping
