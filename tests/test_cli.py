@@ -229,7 +229,7 @@ def test_entries_of_the_preset_that_a_new_part_does_not_know_are_dropped_but_the
 
 def test_names_of_a_hybrid_model():
     known = names(MODELS["H-Tucker"])
-    assert list(known.options) == ["a", "b", "rank", "rank_in", "rank_out"]
+    assert list(known.options) == ["a", "b", "ridge", "smoothness", "rank", "rank_in", "rank_out"]
     assert known.dropout == ("features", "input", "C", "G", "Z")
     assert known.groups == ("C", "G", "M", "P", "encoder")
 

@@ -369,3 +369,26 @@ def test_a_name_can_be_registered_once() -> None:
 
         class Another(Decomposition, name="cp"):
             pass
+
+
+# --- penalties
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_penalties_are_those_of_the_whole_tensor(name: str) -> None:
+    """ridge / 2 |W|^2 + smoothness / 2 sum_k |W_{k+1} - W_k|^2, one number a replicate, each with its own rates."""
+    options = DECOMPOSITION_OPTIONS.get(name, {})
+    ridge, smoothness = torch.tensor([0.0, 0.3]), torch.tensor([0.7, 0.0])
+    parts = make_decomposition(name, 4, 3, 2, replicates=2, ridge=ridge, smoothness=smoothness, **options).double()
+    W = parts.expand().detach()
+    differences = W[..., 1:] - W[..., :-1]
+    expected = torch.stack([0.7 / 2 * (differences[0] ** 2).sum(), 0.3 / 2 * (W[1] ** 2).sum()])
+    torch.testing.assert_close(parts.penalty().detach(), expected, rtol=1e-6, atol=0)
+    assert parts.penalised and not make_decomposition(name, 4, 3, 2, **options).penalised
+
+
+@pytest.mark.parametrize("option", ["ridge", "smoothness"])
+@pytest.mark.parametrize("value", [-0.1, float("nan")])
+def test_penalties_are_not_negative(option: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"{option} {value}: expected a number >= 0"):
+        make_decomposition("cp", 4, 3, 2, **{option: value})

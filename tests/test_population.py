@@ -142,6 +142,23 @@ def test_who_drops_nothing_takes_another_route_than_who_does() -> None:
     assert masked == both and folded == again and masked != folded
 
 
+def test_penalties_hold_back_their_own_replicate() -> None:
+    """To the bits that it has alone, beside others with other penalties, and beside one without any."""
+    graph = community_graph()
+    jobs = [job(graph, 0), job(graph, 1, ridge=0.1), job(graph, 2, smoothness=0.5), job(graph, 3, ridge=0.01)]
+    together = runs_of(graph, jobs, len(jobs))
+    for one in jobs:
+        ((seed, (run, parameters)),) = runs_of(graph, [one], 1).items()
+        assert together[seed][0] == run
+        assert all(torch.equal(p, q) for p, q in zip(parameters, together[seed][1], strict=True))
+
+    def size(ridge: float) -> float:
+        ((_, _, model),) = train_jobs(graph, [job(graph, 0, ridge=ridge, patience=50)], keep_best=True)
+        return model.layers[0].coefficients().norm().item()
+
+    assert size(0.1) < size(0.01) < size(0.0)
+
+
 def test_replicates_with_different_bases_form_one_population() -> None:
     graph, sizes = community_graph(), []
     jobs = [job(graph, 0), job(graph, 1, basis="chebyshev", options={"rank": 5})]

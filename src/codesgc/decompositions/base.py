@@ -11,6 +11,7 @@ from codesgc.engine import CSR, SPARSE, STEP, VECTOR, Dropout, Dropouts, Filter,
 from codesgc.errors import InputError, check_options, unknown
 
 DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
+PENALTIES = ("ridge", "smoothness")  # options of every decomposition
 
 Rates = Mapping[str, float | Tensor]
 
@@ -60,6 +61,8 @@ class Decomposition(nn.Module, ABC):
     dropouts: ClassVar[tuple[str, ...]] = ("input",)
     per_channel: ClassVar[bool] = False  # whether `routes` propagate the signals themselves
     groups: dict[str, list[str]]
+    ridge: Tensor
+    smoothness: Tensor
 
     def __init_subclass__(cls, *, name: str | None = None) -> None:
         if name is None:
@@ -78,6 +81,8 @@ class Decomposition(nn.Module, ABC):
         bias: bool = True,
         dropout: Rates | None = None,
         replicates: int | None = None,
+        ridge: float | Tensor = 0.0,
+        smoothness: float | Tensor = 0.0,
     ) -> None:
         super().__init__()
         self.in_channels = positive("in_channels", in_channels)
@@ -88,6 +93,9 @@ class Decomposition(nn.Module, ABC):
         self.bias, self.replicates = bias, replicates
         self.groups = {}
         self._bounds: dict[str, float] = {}
+        for penalty, value in zip(PENALTIES, (ridge, smoothness), strict=True):
+            self.setting(penalty, value, lambda t: t >= 0, "a number >= 0")
+        self.penalised = bool((self.ridge > 0).any() or (self.smoothness > 0).any())
         rates = dict(dropout or {})
         for key in rates:
             if key not in self.dropouts:
@@ -146,6 +154,12 @@ class Decomposition(nn.Module, ABC):
     def expand(self) -> Tensor:
         """The coefficient tensor W (..., I, J, K+1)."""
         return self.expand_affine()[0][..., 1:, :, :]
+
+    def penalty(self) -> Tensor:
+        """ridge / 2 |W|^2 + smoothness / 2 sum_k |W_{k+1} - W_k|^2 of each replicate (...,), to be added to its loss."""
+        W = self.expand()
+        parts = (self.ridge, W), (self.smoothness, W.diff(dim=-1))
+        return sum((rate.to(W) / 2 * part.square().sum((-3, -2, -1)) for rate, part in parts), W.new_zeros(()))
 
     @abstractmethod
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:

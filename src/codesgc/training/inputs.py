@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from codesgc.bases import BASES
+from codesgc.decompositions.base import PENALTIES
 from codesgc.engine import CSR, Operator
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel
@@ -51,10 +52,12 @@ class Inputs:
     def kind(self, config: Config) -> Hashable:
         """Configurations of one kind may form a population: their shape, and the order in which training computes.
 
-        That order depends on where dropout is 0, and must not depend on a neighbour's.
+        That order depends on where dropout is 0, and whether a penalty is computed on there being one; neither may
+        depend on a neighbour's.
         """
-        key = shape(config), tuple(sorted((place, rate > 0) for place, rate in config.dropout.items()))
+        penalised = any(config.options.get(name, 0) > 0 for name in PENALTIES)
+        key = shape(config), tuple(sorted((place, rate > 0) for place, rate in config.dropout.items())), penalised
         if key not in self._kinds:
             model = SpectralModel(self.channels, self.classes, config)
-            self._kinds[key] = key[0], tuple(model.routes(self.x, self.matrix(model)))
+            self._kinds[key] = key[0], tuple(model.routes(self.x, self.matrix(model))), penalised
         return self._kinds[key]

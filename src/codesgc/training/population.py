@@ -180,7 +180,11 @@ class Population:
         train, val, test = self.nodes
         self._mode(training=True)
         losses, _ = cross_entropy(self.model(self.x, self.S), self.y, train)
-        losses.sum().backward()  # the sum's gradient is 1 for each: replicates do not mix
+        loss = losses.sum()  # its gradient is 1 for each: replicates do not mix
+        for conv in self.model.layers:
+            if conv.decomposition.penalised:
+                loss = loss + conv.decomposition.penalty().sum()
+        loss.backward()
         self.optimizer.step()
         self._mode(training=False)
         with torch.no_grad():
