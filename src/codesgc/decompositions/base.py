@@ -156,7 +156,7 @@ class Decomposition(nn.Module, ABC):
         return self.expand_affine()[0][..., 1:, :, :]
 
     def penalty(self) -> Tensor:
-        """ridge / 2 |W|^2 + smoothness / 2 sum_k |W_{k+1} - W_k|^2 of each replicate (...,), to be added to its loss."""
+        """ridge / 2 |W|^2 + smoothness / 2 sum_k |W_{k+1} - W_k|^2 of each replicate (...,), a term of its loss."""
         W = self.expand()
         parts = (self.ridge, W), (self.smoothness, W.diff(dim=-1))
         return sum((rate.to(W) / 2 * part.square().sum((-3, -2, -1)) for rate, part in parts), W.new_zeros(()))
