@@ -28,7 +28,7 @@ test: .venv/.installed-test $(CHROMIUM) postgresql
 
 bench: .venv/.installed-test
 	@{ echo "# Benchmarks"; echo; echo "Made by \`make bench\`; what each script measures, and how, stands at its beginning."; \
-	for name in epoch conv memory roofline shares; do echo; $(BIN)/python benchmarks/$$name.py; done; } > build/RESULTS.md
+	for name in epoch conv memory roofline shares tables; do echo; $(BIN)/python benchmarks/$$name.py; done; } > build/RESULTS.md
 	mv build/RESULTS.md benchmarks/RESULTS.md
 
 tables: .venv/.installed

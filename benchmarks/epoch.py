@@ -59,7 +59,7 @@ def last(found: list[Row]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     options = parser(__doc__, TEN, rounds=5)
     options.add_argument(
-        "--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME", help="which"
+        "--models", nargs="+", default=list(MODELS)[:5], choices=list(MODELS), metavar="NAME", help="which"
     )
     options.add_argument("--population", type=int, metavar="B", help="replicates at once, else what training takes")
     args = parse(options, argv)

@@ -1,4 +1,4 @@
-"""Five models and their training epoch in plain torch, the way published code writes them.
+"""Ten models and their training epoch in plain torch, the way published code writes them.
 
 Dense features, `F.dropout` on all of them, `torch.sparse.mm` with a COO matrix, every term of the recurrence kept and
 stacked, the terms combined at the end, `nn.Linear`, `torch.optim.Adam` with a group for each factor. CoDeSGC-Tucker
@@ -100,21 +100,28 @@ class CP(Textbook):
 
 
 class Tucker(Textbook):
+    """Tucker2 leaves C out and Tucker1 C and P, and with them their dropouts."""
+
     def __init__(self, in_channels: int, classes: int, config: Config) -> None:
         super().__init__(in_channels, config)
         p, q, r = (config.options.get(name, 32) for name in ("rank_in", "rank_out", "rank"))
+        left_out = {"tucker": "", "tucker2": "C", "tucker1": "CP"}[config.decomposition]
+        p = self.channels if "C" in left_out else p
+        q = classes if "P" in left_out else q
         self.shape = (q, r)
-        self.C = nn.Linear(self.channels, p)
+        self.C = None if "C" in left_out else nn.Linear(self.channels, p)
         self.G = nn.Linear(p, q * r)
         self.M = nn.Parameter(torch.empty(self.order + 1, r))
-        self.P = nn.Linear(q, classes)
+        self.P = None if "P" in left_out else nn.Linear(q, classes)
 
     def forward(self, x: Tensor, S: Tensor) -> Tensor:
-        t = self.drop(self.C(self.signals(x)), "C")
+        t = self.signals(x)
+        if self.C is not None:
+            t = self.drop(self.C(t), "C")
         h = self.drop(self.G(t), "G")
         terms = self.terms(S, h).unflatten(2, self.shape)  # (N, K+1, Q, R)
         z = torch.einsum("nkqr,kr->nq", terms, self.M)
-        return self.P(self.drop(z, "Z"))
+        return z if self.P is None else self.P(self.drop(z, "Z"))
 
 
 class JacobiConv(Textbook):
@@ -153,6 +160,11 @@ MODELS: dict[str, type[CP] | type[Tucker] | type[JacobiConv] | type[GPRGNN]] = {
     "H-CP": CP,
     "JacobiConv": JacobiConv,
     "GPR-GNN": GPRGNN,
+    "H-Tucker": Tucker,
+    "L-Tucker2": Tucker,
+    "H-Tucker2": Tucker,
+    "L-Tucker1": Tucker,
+    "H-Tucker1": Tucker,
 }
 
 

@@ -26,6 +26,7 @@ SCRIPTS = {
     "memory": (["--layers", "L-CP"], ("bytes",)),
     "roofline": ([], ("gather",)),
     "shares": (["--population", "2"], ("bare", "watched")),
+    "tables": ([], ("seconds", "textbook", "hours", "ratio")),
     "tune": ([], ("seconds", "textbook", "hours", "ratio")),
 }
 

@@ -127,6 +127,27 @@ def test_strict_reports_on_splits_that_the_search_has_not_seen(ring, tmp_path):
     assert result["search"]["report_seeds"] == [1000, 1001] and "0 in both" in result["search"]["splits"]
 
 
+def test_the_best_are_looked_at_again_on_splits_that_did_not_choose_them(ring, tmp_path, capsys):
+    options = ("--trials", 9, "--runs", 2, "--final-runs", 2, "--confirm", 3, "--protocol", "strict", *SHORT)
+    assert tune(ring, tmp_path, *options) == 0
+    assert "first of the 3 best on 10 more splits: " in capsys.readouterr().out
+    study, result = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("study", "result"))
+    confirmed = study["confirmed"]
+    values = {row["number"]: row["value"] for row in study["all"]}
+    settings = {row["number"]: str(sorted(row["params"].items())) for row in study["all"]}
+    best = sorted({settings[n]: v for n, v in sorted(values.items(), key=lambda item: item[1])}.values())[-3:]
+    assert sorted(values[row["number"]] for row in confirmed) == pytest.approx(best)
+    assert len({settings[row["number"]] for row in confirmed}) == 3
+    assert [row["confirmed"] for row in confirmed] == sorted((row["confirmed"] for row in confirmed), reverse=True)
+    assert study["best"]["number"] == confirmed[0]["number"] == result["search"]["trial"]
+    assert study["best"]["config"] == result["config"]
+    assert result["search"]["confirm_seeds"] == [*range(2, 12)] and "0 in both" in result["search"]["splits"]
+    again = train(Graph.from_npz(ring), Config.from_dict(result["config"]), runs=10, seed=2)
+    assert [run.val_accuracy for run in again.runs] == confirmed[0]["val_accuracy"]
+    assert main(["best", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["best"] == study["best"]
+
+
 def test_a_setting_that_was_tried_is_not_trained_again(ring, tmp_path):
     assert tune(ring, tmp_path, "--trials", 12, "--final-runs", 0, "--space", "a=0", "b=0", "dropout=0", "lr=0.01",
                 "weight_decay=0", "bias=true,false", "--population", 3, *SHORT) == 0  # fmt: skip

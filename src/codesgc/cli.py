@@ -200,6 +200,7 @@ def add_tune_options(tune: Parser) -> None:
     add("--trials", metavar="N", type=whole(1), help="settings to try, by all workers together (default: 400)")
     add("--time-budget", metavar="T", type=seconds, help="start no trial after this time: 90s, 10m, 2h")
     add("--runs", metavar="N", type=whole(1), help="runs of each trial, with seeds 0, 1, ... (default: 3)")
+    add("--confirm", metavar="N", type=whole(0), help="choose among the N best on ten more splits (default: 0, off)")
     add("--final-runs", metavar="N", type=whole(0), help="runs with the best setting at the end (default: 10)")
     add("--protocol", metavar="P", help="paper, or strict: report on splits no search has seen (default: paper)")
     add("--out", metavar="DIR", help="folder for options, study and result")

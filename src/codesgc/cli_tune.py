@@ -19,8 +19,11 @@ from codesgc.files import write_text
 from codesgc.zoo import Config, find_model
 
 if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
     from codesgc.graph import Graph
     from codesgc.training import Result
+    from codesgc.tuning.confirm import Confirmed
     from codesgc.tuning.driver import Search
     from codesgc.tuning.study import Study
 
@@ -33,6 +36,7 @@ DEFAULTS = {
     "set": [],
     "space": [],
     "pruner": "none",
+    "confirm": 0,
     "final_runs": 10,
     "device": "cpu",
     "heartbeat": 20,
@@ -242,9 +246,18 @@ def report(args: argparse.Namespace, graph: "Graph", dataset: str | None, study:
     from codesgc.tuning.study import DONE
 
     trials = study.get(*DONE)
+    more: dict[str, Any] = {}
+    confirm_seeds: Sequence[int] = ()
     best = tuned.best_trial(trials)
+    if args.confirm:
+        confirm_seeds, looked = second_look(args, graph, trials)
+        best, more["confirmed"] = looked[0].trial, [look.to_dict() for look in looked]
+    winners = [best]
+    if args.model == "auto":
+        others = tuned.best_of_families(trials)
+        winners += [trial for trial in others if tuned.config_of(trial).model != tuned.config_of(best).model]
     results: dict[str, Result] = {}
-    for trial in tuned.best_of_families(trials) if args.model == "auto" else [best]:
+    for trial in winners:
         if args.final_runs:
             result = final_runs(args, graph, tuned.config_of(trial))
             results[result.model] = result
@@ -256,15 +269,15 @@ def report(args: argparse.Namespace, graph: "Graph", dataset: str | None, study:
         "population": search.size,
         "threads": _threads(),
     }
-    more: dict[str, Any] = {"this_worker": driver, "versions": versions()}
+    more |= {"this_worker": driver, "versions": versions()}
     if args.model == "auto":
-        more["families"] = tuned.family_rows(trials, results)
+        more["families"] = tuned.family_rows(winners, trials, results)
     write_text(Path(args.out, "study.json"), tuned.dumps(tuned.summary(study.study, more)))
     identity = study.study.user_attrs["codesgc"]
     if results:
         result = results[tuned.config_of(best).model]
         data = json.loads(cli_train.as_json([result], dataset, several=False))
-        data["search"] = tuned.search_section(identity, [run.seed for run in result.runs], best)
+        data["search"] = tuned.search_section(identity, [run.seed for run in result.runs], best, confirm_seeds)
         write_text(Path(args.out, "result.json"), json.dumps(data, indent=2) + "\n")
     show_best(tuned.summary(study.study, more), list(results.values())[:1], dataset, args.final_runs)
     console.show(f"\nin {args.out}: study.json{', result.json' * bool(results)}")
@@ -274,6 +287,16 @@ def _threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+def second_look(
+    args: argparse.Namespace, graph: "Graph", trials: Sequence["FrozenTrial"]
+) -> tuple[Sequence[int], list["Confirmed"]]:
+    """The seeds of the splits behind those of the search, and what the best settings reach there."""
+    from codesgc.tuning.confirm import SPLITS, candidates, confirm
+
+    seeds, chosen = range(args.runs, args.runs + SPLITS), candidates(trials, args.confirm)
+    return seeds, confirm(graph, chosen, seeds, population=args.population, device=args.device)
 
 
 def final_runs(args: argparse.Namespace, graph: "Graph", config: Config) -> "Result":
@@ -306,7 +329,12 @@ def show_best(
     console.show(f"{data['dataset']}, {data['model']}, {data['protocol']} protocol: {counts} trials")
     seeds = f"seeds 0 to {data['runs'] - 1}" if data["runs"] > 1 else "seed 0"
     (value,) = console.intervals([(best["value"], best["ci95"] if data["runs"] > 1 else None)], sign)
-    console.show(f"best: trial {best['number']}, validation accuracy {value} over {seeds}\n")
+    console.show(f"best: trial {best['number']}, validation accuracy {value} over {seeds}")
+    if "confirmed" in data:
+        first, among = data["confirmed"][0], len(data["confirmed"])
+        (value,) = console.intervals([(first["confirmed"], first["ci95"])], sign)
+        console.show(f"first of the {among} best on {len(first['val_accuracy'])} more splits: {value}")
+    console.show("")
     config = Config.from_dict(best["config"])
     for key, setting in settings.listed(config):
         if key in data["space"]:
@@ -340,8 +368,10 @@ def run_best(args: argparse.Namespace) -> int:
     more = {}
     if file.is_file():
         written = json.loads(file.read_text(encoding="utf-8"))
-        more = {key: written[key] for key in ("this_worker", "versions", "families") if key in written}
+        more = {key: written[key] for key in ("this_worker", "versions", "families", "confirmed") if key in written}
     with reading(args.storage or options.get("storage") or default_storage(args.dir), options["study"]) as study:
+        if more and written["trials"] != tuned.counts(study.get_trials(deepcopy=False)):  # it has gone on since
+            more.pop("confirmed", None)
         data = tuned.summary(study, more)
     if args.json:
         console.show(tuned.dumps(data).rstrip())

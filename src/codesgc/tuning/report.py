@@ -48,17 +48,18 @@ def best_setting(trial: FrozenTrial) -> dict[str, Any]:
     }
 
 
-def family_rows(trials: Sequence[FrozenTrial], results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Each family's best trial, and by how much the winner is ahead of it, run by run with equal splits.
+def family_rows(
+    winners: Sequence[FrozenTrial], trials: Sequence[FrozenTrial], results: Mapping[str, Result]
+) -> list[dict[str, Any]]:
+    """Each family's best trial, and by how much the first is ahead of it, run by run with equal splits.
 
     `margin_val` and `margin_test` are over the final runs where there are some, else over those of the search.
     """
-    winners = best_of_families(trials)
-    counts = Counter(trial.user_attrs["config"]["model"] for trial in trials if "config" in trial.user_attrs)
+    begun = Counter(trial.user_attrs["config"]["model"] for trial in trials if "config" in trial.user_attrs)
     rows = []
     for trial in winners:
         model, first = trial.user_attrs["config"]["model"], winners[0].user_attrs["config"]["model"]
-        row = {"model": model, "trials": counts[model], **best_setting(trial)}
+        row = {"model": model, "trials": begun[model], **best_setting(trial)}
         if model in results:
             ours, theirs = results[first].runs, results[model].runs
             row |= {"test_mean": results[model].test_mean, "test_ci95": results[model].test_ci95}
@@ -81,32 +82,38 @@ def margin(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     return {"mean": sum(differences) / len(differences), "ci95": bootstrap_interval(differences)}
 
 
-def search_section(identity: Mapping[str, Any], final_seeds: Sequence[int], trial: FrozenTrial) -> dict[str, Any]:
+def search_section(
+    identity: Mapping[str, Any], final_seeds: Sequence[int], trial: FrozenTrial, confirm_seeds: Sequence[int] = ()
+) -> dict[str, Any]:
     """For a result file: what was searched, and on which splits it was chosen and is reported on."""
     seeds = list(range(identity["runs"]))
     return {
         "trial": trial.number,
         "value": trial.value,
         "search_seeds": seeds,
+        **({"confirm_seeds": list(confirm_seeds)} if confirm_seeds else {}),
         "report_seeds": list(final_seeds),
-        "splits": f"random_split(labels, seed) of these seeds; {len({*seeds} & {*final_seeds})} in both",
+        "splits": "random_split(labels, seed) of these seeds; "
+        f"{len({*seeds, *confirm_seeds} & {*final_seeds})} in both",
         "space": identity["space"],
     }
 
 
 def summary(study: optuna.Study, more: Mapping[str, Any]) -> dict[str, Any]:
-    """The study as plain data: identity, counts, the best setting, and every trial that has not failed."""
+    """The study as plain data: identity, counts, the best setting, and every trial that has not failed.
+
+    `more` goes in as it is; the best setting is the first of its "confirmed" ones, if there are any.
+    """
     trials = study.get_trials(deepcopy=False)
     identity = study.user_attrs["codesgc"]
     begun = [trial.datetime_start for trial in trials if trial.datetime_start is not None]
     ended = [trial.datetime_complete for trial in trials if trial.datetime_complete is not None]
-    best = best_trial(trials)
+    best = trials[more["confirmed"][0]["number"]] if "confirmed" in more else best_trial(trials)
     return {
         **identity,
         "search_seeds": list(range(identity["runs"])),
         "report_first_seed": PROTOCOLS[identity["protocol"]],
-        "trials": {name: sum(t.state == state for t in trials) for state, name in STATES.items()}
-        | {"failed": sum(t.state == TrialState.FAIL for t in trials)},
+        "trials": counts(trials),
         "epochs": sum(sum(t.user_attrs.get("result", {}).get("epochs", [])) for t in trials if not _copied(t)),
         "seconds": round((max(ended) - min(begun)).total_seconds(), 3) if begun and ended else 0.0,
         "workers": len({trial.user_attrs["worker"] for trial in trials if "worker" in trial.user_attrs}),
@@ -115,6 +122,12 @@ def summary(study: optuna.Study, more: Mapping[str, Any]) -> dict[str, Any]:
         **more,
         "all": [_row(trial) for trial in trials if trial.state != TrialState.FAIL],
     }
+
+
+def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
+    """How many there are in each state."""
+    failed = sum(trial.state == TrialState.FAIL for trial in trials)
+    return {name: sum(t.state == state for t in trials) for state, name in STATES.items()} | {"failed": failed}
 
 
 def _copied(trial: FrozenTrial) -> bool:
