@@ -32,6 +32,8 @@ def search(args: Namespace, dataset: str, pruner: str, out: Path) -> dict[str, A
     short = ["--set", "epochs=20", "--final-runs", "2"] if args.quick else []
     began = time.perf_counter()
     where = ["--model", args.model, "--out", str(out), "--pruner", pruner]
+    if args.storage:
+        where += ["--storage", args.storage, "--study", f"{dataset}-{args.model}-{pruner}"]
     with redirect_stdout(sys.stderr):
         status = codesgc(["tune", dataset, *where, *trials, *short])
     if status:
@@ -94,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--trials", type=int, default=400, help="settings to try")
     options.add_argument("--runs", type=int, default=3, help="trainings of each")
     options.add_argument("--pruners", nargs="+", default=["none", "halving"], metavar="P", help="searches to compare")
+    options.add_argument("--storage", metavar="URL", help="of the studies, else a journal file")
     options.add_argument("--keep", metavar="DIR", help="put each search's study.json and result.json there")
     args = parse(options, argv)
     if args.quick:
