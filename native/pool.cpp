@@ -118,16 +118,29 @@ Pool &pool() {
 
 } // namespace
 
+namespace {
+
+thread_local bool calling = false; // a task that calls again works alone
+
+struct Calling {
+    Calling() { calling = true; }
+    ~Calling() { calling = false; }
+};
+
+} // namespace
+
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)> &task) {
     Job job;
     job.task = &task;
     job.count = count;
     const int helpers = int(std::min<int64_t>(threads, count)) - 1;
-    if (helpers > 0) {
+    if (helpers > 0 && !calling) {
         Pool &p = pool();
         std::unique_lock busy(p.busy, std::try_to_lock);
-        if (busy.owns_lock())
+        if (busy.owns_lock()) {
+            const Calling here;
             p.run(job, helpers);
+        }
     }
     job.run(); // alone, or with nothing left to do
     if (job.error)

@@ -1,4 +1,5 @@
-// Threads that sleep between calls: two pools that wait busily on the same cores would starve each other.
+// Threads that sleep between calls, after a moment in which they look for the next one: two pools that wait busily for
+// longer on the same cores would starve each other.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -357,7 +358,7 @@ EDGES = torch.tensor([[0, 1], [1, 0]])
     [
         (torch.ones(2, 5), InputError, r"x has shape \(2, 5\): expected \(nodes, 4\)"),
         (torch.ones(4), InputError, r"x has shape \(4,\): expected \(nodes, 4\)"),
-        (torch.ones(2, 4).long(), TypeError, r"x has dtype torch.int64: expected floating point; pass x.float\(\)"),
+        (torch.ones(2, 4).long(), TypeError, r"x has dtype torch.int64: expected float32 or float64; pass x.float\(\)"),
         ([[1.0] * 4] * 2, TypeError, "x is a list: expected a tensor, dense or sparse"),
         (torch.ones(1, 4), InputError, "edge_index names node 1 .* below num_nodes = 1"),
         (torch.ones(2, 4).to_sparse().requires_grad_(), InputError, "x is sparse and requires grad: .* x.detach"),
@@ -395,3 +396,27 @@ def test_a_graph_is_taken_in_place_of_its_edges() -> None:
     edge_index, weight = edges_of(A)
     graph = Graph(edge_index, edge_weight=weight, num_nodes=7)
     assert torch.equal(conv(x, graph), conv(x, edge_index, weight))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"replicates": 0}, InputError, "replicates 0: expected a whole number >= 1"),
+        ({"replicates": 1.5}, InputError, "replicates 1.5: expected a whole number >= 1"),
+        ({"dropout": 0.5}, TypeError, "dropout is 0.5: expected rates by place"),
+        ({"dropout": {"input": "a"}}, TypeError, "dropout rate 'a': expected numbers from 0 to 1"),
+        ({"basis_options": ["a"]}, TypeError, r"basis_options is \['a'\]: expected options by name"),
+        ({"ridge": "a"}, TypeError, "ridge 'a': expected a number >= 0"),
+        ({"ridge": float("inf")}, InputError, "ridge inf: expected a number >= 0"),
+        ({"ridge": [1.0, 2.0]}, InputError, r"ridge has shape \(2,\): expected one number"),
+        ({"ridge": [1.0, 2.0], "replicates": 3}, InputError, r"ridge has shape \(2,\): .* one a replicate \(3,\)"),
+    ],
+)
+def test_options_are_checked(options: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SpectralConv(4, 2, 3, **options)
+
+
+def test_sizes_may_be_numpys() -> None:
+    conv = SpectralConv(np.int64(4), 2, np.int64(3), rank=np.int64(5))
+    assert conv.coefficients().shape == (4, 2, 4)

@@ -4,6 +4,7 @@ import copy
 import pickle
 import tempfile
 import warnings
+import zipfile
 from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
@@ -527,7 +528,7 @@ def test_check_edges_raises_as_the_graph_does():
 
 def test_negative_degree_is_refused_and_zero_is_not():
     check_positive_degrees(torch.tensor([0.0, 2.0]), "gcn")
-    with pytest.raises(InputError, match=r"node 2 has degree -1\.5: matrix 'gcn' .* such as A or D - A"):
+    with pytest.raises(InputError, match=r"node 2 has degree -1\.5: matrix 'gcn' .* matrix=.custom"):
         check_positive_degrees(torch.tensor([0.0, 2.0, -1.5, -3.0]), "gcn")
     with pytest.raises(InputError, match=r"node 0 has degree nan"):
         check_positive_degrees(torch.tensor([NAN]), "gcn")
@@ -822,3 +823,53 @@ def test_save_into_a_missing_folder_says_so(tmp_path):
 def test_save_writes_to_the_very_path_given(tmp_path):
     Graph(PAIR).save(tmp_path / "graph.bin")
     assert Graph.from_npz(tmp_path / "graph.bin") == Graph(PAIR)
+
+
+# --- what a review found
+
+
+@pytest.mark.parametrize("place", [(0, 700000), (7, 0), (-1, 0)])
+def test_entries_of_a_coo_matrix_outside_its_shape_are_refused(place):
+    """SciPy's own conversion writes there."""
+    matrix = sp.coo_matrix(np.eye(2))
+    matrix.row, matrix.col = np.array([0, place[0]], dtype=np.int32), np.array([0, place[1]], dtype=np.int32)
+    for make in (Graph.from_scipy, lambda x: Graph([[0, 1], [1, 0]], x=x)):
+        with pytest.raises(InputError, match=r"outside its shape \(2, 2\)"):
+            make(matrix)
+
+
+def test_sums_of_small_integers_do_not_wrap_around():
+    matrix = sp.coo_array((np.array([200, 200, 144, 0], dtype=np.uint8), ([0, 0, 1, 1], [1, 1, 0, 1])), shape=(2, 2))
+    with pytest.raises(InputError, match="different values"):
+        Graph.from_scipy(matrix)
+    matrix = sp.coo_array((np.full(4, 200, dtype=np.uint8), ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2))
+    assert Graph.from_scipy(matrix).edge_weight.tolist() == [400.0, 400.0]
+
+
+def test_missing_values_of_a_masked_array_are_refused():
+    masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[1, 0], [0, 0]])
+    with pytest.raises(InputError, match=r"x is a masked array with missing values.*x\.filled"):
+        Graph([[0, 1], [1, 0]], x=masked)
+    assert Graph([[0, 1], [1, 0]], x=np.ma.array(np.ones((2, 2)))).num_features == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "values"), [("x_indices", [0.5, 1.0]), ("x_values", ["a", "b"]), ("x_indptr", [0.0, 1.0, 2.0])]
+)
+def test_parts_of_sparse_features_of_another_type_are_refused(tmp_path, key, values):
+    parts = {"x_indptr": [0, 1, 2], "x_indices": [0, 1], "x_values": [1.0, 1.0], "x_shape": [2, 2], key: values}
+    np.savez(tmp_path / "g.npz", edges=[[0, 1], [1, 0]], **parts)
+    with pytest.raises(InputError, match=f"'{key}' has dtype .*: expected (integers|numbers); save it again"):
+        Graph.from_npz(tmp_path / "g.npz")
+
+
+def test_a_zip_of_other_things_is_no_graph(tmp_path):
+    with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
+        archive.writestr("edges", b"no array")
+    with pytest.raises(InputError, match="'edges' is no array: expected a file made by"):
+        Graph.from_npz(tmp_path / "g.npz")
+
+
+def test_a_class_is_no_networkx_graph():
+    with pytest.raises(TypeError, match="expected a networkx graph"):
+        Graph.from_networkx(nx.Graph)

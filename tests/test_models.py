@@ -283,7 +283,7 @@ def test_unknown_model_names_the_nearest() -> None:
     [
         (torch.ones(2, 5), InputError, r"x has shape \(2, 5\): expected \(nodes, 4\)"),
         (torch.ones(4), InputError, r"x has shape \(4,\): expected \(nodes, 4\)"),
-        (torch.ones(2, 4).long(), TypeError, "x has dtype torch.int64: expected floating point"),
+        (torch.ones(2, 4).long(), TypeError, "x has dtype torch.int64: expected float32 or float64"),
         ([[1.0] * 4] * 2, TypeError, "x is a list: expected a tensor"),
     ],
 )

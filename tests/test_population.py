@@ -48,7 +48,7 @@ def various(graph: Graph) -> list[Job]:
 def runs_of(graph: Graph, jobs: list[Job], size: int, **options: object) -> dict[int, tuple[Run, list[Tensor]]]:
     """Each job's run and final parameters, by seed."""
     done = train_jobs(graph, jobs, size=size, keep_best=True, **options)
-    return {run.seed: (run, [p.detach() for p in model.parameters()]) for _, run, model in done}
+    return {run.seed: (run, [p.detach() for p in model.parameters()]) for _, run, model, _ in done}
 
 
 # --- together and alone
@@ -153,7 +153,7 @@ def test_penalties_hold_back_their_own_replicate() -> None:
         assert all(torch.equal(p, q) for p, q in zip(parameters, together[seed][1], strict=True))
 
     def size(ridge: float) -> float:
-        ((_, _, model),) = train_jobs(graph, [job(graph, 0, ridge=ridge, patience=50)], keep_best=True)
+        ((_, _, model, _),) = train_jobs(graph, [job(graph, 0, ridge=ridge, patience=50)], keep_best=True)
         return model.layers[0].coefficients().norm().item()
 
     assert size(0.1) < size(0.01) < size(0.0)
@@ -212,7 +212,7 @@ def test_a_parameter_without_a_say_stays_where_it_is() -> None:
 def train_two_epochs(config: Config) -> None:
     graph = community_graph(21)
     assert graph.y is not None
-    ((_, run, _),) = train_jobs(graph, [Job(config, 0, random_split(graph.y, 0))])
+    ((_, run, *_),) = train_jobs(graph, [Job(config, 0, random_split(graph.y, 0))])
     assert run.epochs == 2
 
 
@@ -247,7 +247,7 @@ def test_a_population_of_one_is_a_plain_training_loop() -> None:
             best = [p.detach().clone() for p in model.parameters()]
         elif epoch - expected.best_epoch > it.config.patience:
             break
-    ((_, run, trained),) = train_jobs(graph, [it], dtype=torch.float64, keep_best=True)
+    ((_, run, trained, _),) = train_jobs(graph, [it], dtype=torch.float64, keep_best=True)
     assert (run.seed, run.best_epoch, run.epochs) == (5, expected.best_epoch, expected.epochs)
     assert run.val_accuracy == pytest.approx(expected.val_accuracy, abs=1e-9)
     assert run.test_accuracy == pytest.approx(expected.test_accuracy, abs=1e-9)
@@ -257,7 +257,7 @@ def test_a_population_of_one_is_a_plain_training_loop() -> None:
 
 def test_a_trained_model_scores_what_its_run_says() -> None:
     graph = community_graph()
-    for _, run, model in train_jobs(graph, various(graph), size=3, keep_best=True):
+    for _, run, model, _ in train_jobs(graph, various(graph), size=3, keep_best=True):
         assert isinstance(model, SpectralModel) and not model.training
         split = random_split(graph.y, run.seed)
         right = (model(graph.x, graph).argmax(1) == graph.y).double() * 100

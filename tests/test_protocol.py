@@ -12,7 +12,7 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 
-from codesgc import MODELS, Config, Graph, InputError, Result, train
+from codesgc import MODELS, Config, Graph, InputError, Result, SpectralModel, train
 from codesgc.training import PROTOCOLS, Run, bootstrap_interval, random_split
 from codesgc.training.signals import held_signals
 from codesgc.zoo.config import ARCHITECTURES
@@ -346,3 +346,59 @@ def test_signals_that_are_ignored_or_come_to_a_thread_are_left_alone() -> None:
 def _enters(handler: object) -> bool:
     with held_signals():
         return signal.getsignal(signal.SIGINT) is handler
+
+
+# --- what a review found
+
+GRAPH = Graph([range(29), range(1, 30)], x=torch.eye(30), y=[0, 1] * 15, to_undirected=True)
+
+
+def test_labels_without_nodes_are_refused():
+    """They would count among the classes, by which the protocol divides the training nodes."""
+    graph = Graph([range(59), range(1, 60)], x=torch.eye(60), y=[1, 2] * 30, to_undirected=True)
+    with pytest.raises(InputError, match=r"no node has label 0, and the largest one is 2: .*return_inverse=True"):
+        train(graph, Config(epochs=2))
+
+
+def test_features_that_want_a_gradient_are_trained_on_as_they_are():
+    x = torch.eye(30).requires_grad_()
+    graph = Graph([range(29), range(1, 30)], x=x, y=[0, 1] * 15, to_undirected=True)
+    assert train(graph, Config(epochs=3), runs=2).runs == train(GRAPH, Config(epochs=3), runs=2).runs
+
+
+def test_a_run_that_diverges_ends_and_is_named():
+    graph = Graph([range(29), range(1, 30)], x=torch.eye(30), y=[0, 1] * 15, to_undirected=True)
+    wild = train(graph, Config(epochs=50, lr={"default": 1e30}), runs=2)
+    assert wild.diverged == (0, 1) and wild.to_dict()["diverged"] == [0, 1]
+    assert all(run.epochs < 50 for run in wild.runs)
+    tame = train(graph, Config(epochs=5), runs=2)
+    assert tame.diverged == () and "diverged" not in tame.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("cora",), TypeError, "graph is str: expected a Graph"),
+        ((GRAPH, None), TypeError, "model is NoneType: expected the name of a model"),
+        ((GRAPH, SpectralModel(4, 2, Config())), TypeError, "model is a SpectralModel.*pass model.config"),
+    ],
+)
+def test_arguments_of_train_are_checked(arguments, error, message):
+    with pytest.raises(error, match=message):
+        train(*arguments)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "2", True])
+@pytest.mark.parametrize("name", ["runs", "population"])
+def test_numbers_of_runs_are_whole(name, value):
+    with pytest.raises(InputError, match=f"{name} {value!r}: expected a whole number >= 1"):
+        train(GRAPH, Config(epochs=1), **{name: value})
+
+
+def test_what_does_not_fit_is_refused_before_it_is_made():
+    with pytest.raises(InputError, match=r"C of decomposition 'cp' of shape \(4, 1000000000000\) takes .* GiB"):
+        SpectralModel(4, 2, Config(options={"rank": 10**12}))
+    with pytest.raises(InputError, match=r"the encoder's W of shape .* takes .* GiB"):
+        SpectralModel(4, 2, Config(architecture="hybrid", hidden=10**12))
+    with pytest.raises(InputError, match=r"the change of basis of order 1000000 of shape \(1000001, 1000001\) takes"):
+        SpectralModel(4, 2, Config(order=10**6, decomposition="gpr"))(torch.ones(2, 4), [[0, 1], [1, 0]])

@@ -19,7 +19,7 @@ from codesgc import InputError
 from codesgc.cli import main
 from codesgc.report import figures, page, reading, tables
 from codesgc.report.reading import Foreign
-from codesgc.zoo import paper_value
+from codesgc.zoo import paper_value, preset
 from codesgc.zoo.published import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -438,3 +438,31 @@ def test_the_page_comes_out_whatever_the_files_hold(tmp_path, texts):
 
 def test_reading_errors_are_of_one_kind():
     assert not issubclass(Foreign, InputError)
+
+
+# --- what a review found
+
+
+def test_a_report_does_not_replace_what_it_shows(tmp_path, capsys):
+    file = tmp_path / "out.json"
+    file.write_text(before := json.dumps(result()))
+    for target in (file, tmp_path / "." / "out.json"):
+        assert main(["report", str(tmp_path), "-o", str(target)]) == 2
+        assert "is one of the results to be shown" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+def test_settings_of_ones_own_are_not_shown_as_the_papers(tmp_path):
+    published = preset("cora", "L-CP").to_dict()
+    own = preset("cora", "L-CP").updated({"order": 0}).to_dict()
+    for name, config in (("a", own), ("b", published)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result("cora") | {"config": config}))
+    material = reading.read([str(tmp_path)])
+    assert [model for _, _, model in material.cells] == ["L-CP, changed", "L-CP"]
+    assert not material.skipped
+
+
+def test_a_report_of_nothing_is_an_error(tmp_path, capsys):
+    (tmp_path / "other.json").write_text("{}")
+    assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
+    assert "nothing to show in" in capsys.readouterr().err and not (tmp_path / "r.html").exists()

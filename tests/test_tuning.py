@@ -521,3 +521,40 @@ def test_a_terminal_gets_a_line_that_vanishes(ring, tmp_path):
     before, _, after = shown.decode().partition("ring.npz, L-CP, paper protocol: 12 complete")
     assert "L-CP: starting" in before and "/12 trials, best " in before and "/min, " in before and " left" in before
     assert before.split("\r")[-2].strip() == "" and "test accuracy" in after
+
+
+# --- what a review found
+
+
+def test_best_says_whose_runs_it_shows(ring, tmp_path, capsys):
+    assert tune(ring, tmp_path, "--trials", 2, "--final-runs", 2, *SHORT) == 0
+    first = json.loads((tmp_path / "result.json").read_text())["search"]["trial"]
+    assert main(["tune", "--resume", str(tmp_path), "--trials", "25", "--final-runs", "0", "--quiet"]) == 0
+    number = json.loads((tmp_path / "study.json").read_text())["best"]["number"]
+    capsys.readouterr()
+    assert main(["best", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"best: trial {number}," in shown and number != first
+    assert f"2 runs with trial {first}, the best before: test accuracy" in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "3", '{"dataset": 3}', '{"dataset": "x"}', '{"study": "x", "runs": "3"}']
+)
+def test_damaged_options_are_one_line(ring, tmp_path, capsys, text):
+    (tmp_path / "options.json").write_text(text)
+    for command in (["best", str(tmp_path)], ["tune", "--resume", str(tmp_path)]):
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert "options.json is damaged" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["study.json", "result.json"])
+@pytest.mark.parametrize("text", ["{", "null", "{}", "[1]"])
+def test_damaged_outcomes_are_one_line(ring, tmp_path, capsys, name, text):
+    assert tune(ring, tmp_path, "--trials", 1, "--final-runs", 1, *SHORT) == 0
+    (tmp_path / name).write_text(text)
+    capsys.readouterr()
+    assert main(["best", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{name} is damaged" in err and err.count("\n") == 1

@@ -26,8 +26,12 @@ def run_report(args: argparse.Namespace) -> int:
         check_writable(target, "--update" if args.markdown else "--output")
     document = None if args.update is None else read_document(args.update)
     material = reading.read(args.results or ["results"])
+    if target is not None and os.path.realpath(target) in material.files:
+        raise InputError(f"{target} is one of the results to be shown: expected another file to write to")
     for source, reason in material.skipped:
         console.show(f"codesgc: {source} is left out: {reason}", sys.stderr)
+    if material.empty and args.results:
+        raise InputError(f"nothing to show in {' '.join(args.results)}: expected results, studies or recordings")
     if not args.markdown:
         from codesgc.report.page import page
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import signal
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codesgc import console, settings
-from codesgc.cli_train import as_json, checked_device, dataset_name, measured, terminated_like_interrupted
+from codesgc.cli_train import as_json, check_folder, checked_device, dataset_name, measured, terminated_like_interrupted
 from codesgc.datasets.registry import DATASETS
 from codesgc.errors import InputError, unknown
 from codesgc.files import write_text
@@ -92,16 +91,6 @@ def places(args: argparse.Namespace) -> list[Place]:
         for model in models
     ]
     return sorted(found, key=lambda place: (place.size, place.dataset))
-
-
-def check_folder(out: str) -> None:
-    """The folder is there and may be written to, or an error before anything is trained."""
-    try:
-        Path(out).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {out}: it cannot be made ({error.strerror}); choose another folder") from None
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise InputError(f"--out {out}: it may not be written; choose another folder")
 
 
 def run_reproduction(args: argparse.Namespace) -> int:

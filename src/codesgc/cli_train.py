@@ -39,6 +39,7 @@ def is_file(dataset: str) -> bool:
 
 def load_file(path: str, to_undirected: bool) -> "Graph":
     from codesgc.graph import Graph
+    from codesgc.training.protocol import check_trainable
 
     try:
         graph = Graph.from_npz(path, name=Path(path).name, **({"to_undirected": True} if to_undirected else {}))
@@ -50,6 +51,7 @@ def load_file(path: str, to_undirected: bool) -> "Graph":
         raise InputError(f"{path} holds no features: expected an array 'x' with a row for each node; save one with it")
     if graph.num_classes == 0:
         raise InputError(f"{path} holds no labels: expected an array 'y' with a class for each node, -1 where unknown")
+    check_trainable(graph)
     return graph
 
 
@@ -79,8 +81,21 @@ def check_writable(file: str, option: str = "--json") -> None:
         raise InputError(f"{option} {file}: that is a folder; expected the path of a file")
     if not path.parent.is_dir():
         raise InputError(f"{option} {file}: there is no folder {path.parent}; create it, or choose another path")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    replaced = path.is_file() or not path.exists()  # then a new file is made beside it
+    if (not os.access(path, os.W_OK) and path.exists()) or (replaced and not os.access(path.parent, os.W_OK | os.X_OK)):
         raise InputError(f"{option} {file}: it may not be written; choose another path")
+
+
+def check_folder(out: str) -> None:
+    """The folder is there and may be written to, or an error before anything is trained."""
+    if not out:
+        raise InputError("--out is empty: expected a folder")
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out}: it cannot be made ({error.strerror}); choose another folder") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: it may not be written; choose another folder")
 
 
 def as_json(results: Sequence["Result"], dataset: str | None, several: bool) -> str:
@@ -210,6 +225,10 @@ def train_all(args: argparse.Namespace, graph: "Graph", dataset: str | None, con
                         progress=progress,
                     )
                 results.append(result)
+                if result.diverged:
+                    seeds = ", ".join(map(str, result.diverged))
+                    note = f"diverged, its loss no finite number any more (seeds {seeds}); lower the learning rates"
+                    console.show(f"codesgc: {result.model} {note}", sys.stderr)
                 if watched and several:
                     (accuracy,) = console.intervals([measured(result)], console.plus_minus(sys.stderr))
                     console.show(f"{result.model}: {accuracy}", sys.stderr)

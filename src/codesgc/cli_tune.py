@@ -43,6 +43,7 @@ DEFAULTS = {
     "to_undirected": False,
     "quiet": False,
 }
+TYPES = {key: type(value) for key, value in DEFAULTS.items()} | {"trials": int, "time_budget": float}  # others: str
 MANY = 10**6  # trials of a search that only time ends
 
 
@@ -81,11 +82,37 @@ def complete(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def read_options(folder: str) -> dict[str, Any]:
+    """The options of the search in that folder, each of the type that the command line gives it."""
     file = Path(folder, "options.json")
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        options = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise InputError(f"{folder} holds no search: expected {file}, which 'codesgc tune --out' writes") from None
+    if not isinstance(options, dict):
+        raise InputError(f"{file} is damaged: expected the options of a search; give them again with --out {folder}")
+    for key, value in options.items():
+        kind = TYPES.get(key, str)
+        lists = kind is list and isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not (lists if kind is list else type(value) in (kind, int) if kind is float else type(value) is kind):
+            raise InputError(f"{file} is damaged: {key} is {value!r}; give the options again with --out {folder}")
+    if not {"dataset", "study"} <= options.keys():
+        raise InputError(
+            f"{file} is damaged: expected a dataset and a study; give the options again with --out {folder}"
+        )
+    return options
+
+
+def read_outcome(file: Path, *keys: str) -> dict[str, Any] | None:
+    """What a search wrote at its end, or None if it has not ended."""
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not set(keys) <= found.keys():
+        raise InputError(f"{file} is damaged: expected what 'codesgc tune' writes; remove it, and resume the search")
+    return found
 
 
 def write_options(args: argparse.Namespace) -> None:
@@ -140,13 +167,15 @@ def run_tuning(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     args.own = {**(read_space(args.space_file) if args.space_file else {}), **parse_space(args.space)}
     space = make_space(args.model, args.changes, args.own)
+    if dataset is not None and args.to_undirected:
+        raise InputError(f"--to-undirected is for a file: {dataset} is undirected; leave it out")
     if dataset is None:
         graph = cli_train.load_file(args.dataset, args.to_undirected)
         space.check(graph.num_features, graph.num_classes)
     else:
         space.check(DATASETS[dataset].features, DATASETS[dataset].classes)
         graph = load_dataset(dataset)
-    Path(args.out).mkdir(parents=True, exist_ok=True)
+    cli_train.check_folder(args.out)
     args.storage = args.storage or default_storage(args.out)
     name = args.study or f"{graph.name}-{space.model}-{args.protocol}"
     if args.trials is None:
@@ -364,23 +393,25 @@ def run_best(args: argparse.Namespace) -> int:
     from codesgc.tuning import report as tuned
     from codesgc.tuning.study import reading
 
-    file = Path(args.dir, "study.json")
-    more = {}
-    if file.is_file():
-        written = json.loads(file.read_text(encoding="utf-8"))
+    written = read_outcome(Path(args.dir, "study.json"), "trials")
+    more: dict[str, Any] = {}
+    if written is not None:
         more = {key: written[key] for key in ("this_worker", "versions", "families", "confirmed") if key in written}
     with reading(args.storage or options.get("storage") or default_storage(args.dir), options["study"]) as study:
-        if more and written["trials"] != tuned.counts(study.get_trials(deepcopy=False)):  # it has gone on since
+        if written is not None and written["trials"] != tuned.counts(
+            study.get_trials(deepcopy=False)
+        ):  # it has gone on since
             more.pop("confirmed", None)
         data = tuned.summary(study, more)
     if args.json:
         console.show(tuned.dumps(data).rstrip())
         return 0
     show_best(data, [], None, 0)
-    result = Path(args.dir, "result.json")
-    if result.is_file():
-        found = json.loads(result.read_text(encoding="utf-8"))
+    found = read_outcome(Path(args.dir, "result.json"), "test_mean", "test_ci95", "runs", "search")
+    if found is not None:
+        trial = found["search"].get("trial") if isinstance(found["search"], dict) else None
+        it = "it" if trial == data["best"]["number"] else f"trial {trial}, the best before"
         sign = console.plus_minus(sys.stdout)
         (text,) = console.intervals([(found["test_mean"], found["test_ci95"])], sign)
-        console.show(f"\n{console.counted(len(found['runs']), 'run')} with it: test accuracy {text}")
+        console.show(f"\n{console.counted(len(found['runs']), 'run')} with {it}: test accuracy {text}")
     return 0

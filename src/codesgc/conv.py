@@ -25,8 +25,8 @@ def signals(x: Tensor | CSR, channels: int) -> Tensor | CSR:
         x = CSR.from_tensor(x)
     if not isinstance(x, Tensor | CSR):
         raise TypeError(f"x is a {type(x).__name__}: expected a tensor, dense or sparse")
-    if not x.dtype.is_floating_point:
-        raise TypeError(f"x has dtype {x.dtype}: expected floating point; pass x.float()")
+    if x.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"x has dtype {x.dtype}: expected float32 or float64; pass x.float()")
     if len(x.shape) < 2 or x.shape[-1] != channels:
         raise InputError(
             f"x has shape {tuple(x.shape)}: expected (nodes, {channels}), one column for each input channel"
@@ -54,6 +54,9 @@ class SpectralConv(nn.Module):
     `W = conv.coefficients()`. Called with a PyG-style `edge_index`, it normalises the graph each time; to do that once,
     pass `conv.matrix(graph)` in place of the edges.
 
+    The options `ridge` and `smoothness` of every decomposition hold W back in training; in a loop of your own, add
+    `conv.decomposition.penalty()` to the loss.
+
     >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> conv = SpectralConv(4, 2, order=3, basis="chebyshev", decomposition="cp", rank=5)
     >>> conv(torch.ones(3, 4), edge_index).shape, conv.coefficients().shape
@@ -76,6 +79,8 @@ class SpectralConv(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        if not isinstance(basis_options, Mapping | None):
+            raise TypeError(f"basis_options is {basis_options!r}: expected options by name, as {{'a': 0.5}}")
         self.decomposition = make_decomposition(
             decomposition,
             in_channels,

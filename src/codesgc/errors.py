@@ -1,6 +1,7 @@
 """Errors about what a user gave: each message says what was given, what was expected, and how to fix it."""
 
 import inspect
+import operator
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
@@ -22,6 +23,21 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:
     near = get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
     hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
     return InputError(f"{kind} {given!r} is unknown: expected one of {', '.join(names)}{hint}")
+
+
+def whole(label: str, value: object, least: int = 1) -> int:
+    """The whole number that was given, or an error.
+
+    >>> whole("rank", 8)
+    8
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # anything may come here; what is no integer raises
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise InputError(f"{label} {value!r}: expected a whole number >= {least}")
+    return number
 
 
 def _accepted_options(cls: type) -> set[str]:

@@ -102,26 +102,29 @@ def check_positive_degrees(degree: Tensor, matrix_name: str) -> None:
     >>> check_positive_degrees(torch.tensor([1.0, -2.0]), "laplacian")
     Traceback (most recent call last):
     codesgc.errors.InputError: node 1 has degree -2.0: matrix 'laplacian' takes square roots of degrees and expected \
-none below 0; remove the negative edge weights, or use a matrix that does without, such as A or D - A
+none below 0; remove the negative edge weights, or pass a matrix of your own, matrix='custom'
     """
     bad = (~(degree >= 0)).nonzero().flatten()
     if bad.numel():
         node = int(bad[0])
         raise InputError(
             f"node {node} has degree {float(degree[node])}: matrix {matrix_name!r} takes square roots of degrees and "
-            f"expected none below 0; remove the negative edge weights, or use a matrix that does without, "
-            f"such as A or D - A"
+            f"expected none below 0; remove the negative edge weights, or pass a matrix of your own, matrix='custom'"
         )
 
 
 def _check_weight(edge_weight: Array, edges: Tensor) -> Tensor:
     weight = _as_tensor(edge_weight, "edge_weight")
     expected = (edges.size(1),)
-    if weight.layout != torch.strided or weight.shape != expected:
+    if weight.shape != expected:
         column = weight.dim() == 2 and weight.size(1) == 1
         fix = "pass edge_weight.squeeze(1)" if column else "pass the weights in the order of those columns"
         raise InputError(
             f"edge_weight has shape {_shape(weight)}: expected {expected}, one weight per column of edge_index; {fix}"
+        )
+    if weight.layout != torch.strided:
+        raise InputError(
+            f"edge_weight has layout {weight.layout}: expected a dense tensor; pass edge_weight.to_dense()"
         )
     weight = weight if weight.is_floating_point() else _as_float(weight, "edge_weight")
     _check_finite(weight, "edge_weight", "remove those edges, or give them a number")
@@ -266,12 +269,18 @@ def _entries_of_scipy(x: Any) -> tuple[Tensor, Tensor, torch.Size]:
 
 
 def check_scipy(matrix: Any, name: str) -> Any:
-    """The matrix, if its index arrays can be followed: SciPy itself trusts them, and may read out of bounds."""
+    """The matrix, if its index arrays can be followed: SciPy itself trusts them, and may go out of bounds."""
     if hasattr(matrix, "check_format"):
         try:
             matrix.check_format(full_check=True)
         except ValueError as error:
             raise InputError(f"{name} is no valid sparse matrix ({error}); rebuild it from its entries") from None
+    elif getattr(matrix, "format", None) == "coo":
+        for index, size in zip(matrix.coords, matrix.shape, strict=True):
+            if index.size and not (index.min() >= 0 and index.max() < size):
+                raise InputError(
+                    f"{name} has entries outside its shape {matrix.shape}: expected indices within it; rebuild it"
+                )
     return matrix
 
 
@@ -330,12 +339,15 @@ def _as_tensor(value: object, name: str) -> Tensor:
         return value.as_tensor() if hasattr(value, "as_tensor") else value  # PyG's EdgeIndex is a subclass
     if not (isinstance(value, list | tuple) or hasattr(value, "__array__")):
         raise TypeError(f"{name} is {type(value).__name__}: expected a tensor, a NumPy array or nested lists")
+    if np.ma.isMaskedArray(value) and np.ma.is_masked(value):
+        raise InputError(f"{name} is a masked array with missing values: expected all of them; pass {name}.filled(...)")
     try:
         array = np.asarray(value)
         tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(
-            f"{name} is no array of numbers ({error}): expected rows of equal length; pass a tensor"
+            f"{name} is no array of numbers ({error}): expected rows of equal length, of a type that torch knows; "
+            f"pass a tensor, or {name}.astype(float)"
         ) from None
     return tensor.float() if isinstance(value, list | tuple) and tensor.dtype == torch.float64 else tensor
 

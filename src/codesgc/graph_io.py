@@ -35,7 +35,12 @@ def scipy_arguments(adjacency: Any) -> Arguments:
             f"adjacency has shape {adjacency.shape}: expected (N, N), a row and a column per node; pass a square matrix"
         )
     try:
-        csr = sparse.csr_array(check_scipy(adjacency, "adjacency"), copy=True)
+        checked = check_scipy(adjacency, "adjacency")
+        if checked.dtype.kind in "biu":  # sums of small integers would wrap around
+            checked = checked.astype(np.float64)
+        csr = sparse.csr_array(checked, copy=True)
+    except InputError:
+        raise
     except (ValueError, TypeError) as error:
         raise InputError(f"adjacency cannot be read ({error}): expected a matrix of numbers") from None
     csr.sum_duplicates()
@@ -50,7 +55,7 @@ def scipy_arguments(adjacency: Any) -> Arguments:
 
 def networkx_arguments(g: Any, weight: str | None) -> Arguments:
     """Edges of a NetworkX graph, in both directions if it is undirected; nodes are numbered in the order of g.nodes."""
-    if not (hasattr(g, "is_directed") and hasattr(g, "nodes") and hasattr(g, "edges")):
+    if isinstance(g, type) or not (hasattr(g, "is_directed") and hasattr(g, "nodes") and hasattr(g, "edges")):
         raise TypeError(f"g is {type(g).__name__}: expected a networkx graph; pass networkx.Graph(edges)")
     number = {node: k for k, node in enumerate(g.nodes)}
     columns = [(number[u], number[v], w) for u, v, w in g.edges(data=weight)]  # w is None where there is no weight
@@ -74,7 +79,7 @@ def pyg_arguments(data: Any) -> Arguments:
         raise InputError(f"data has no edge_index, only {_names(stored)}: expected a torch_geometric Data with edges")
     arguments = {key: stored.get(key) for key in ("edge_index", "x", "y", "num_nodes", "edge_weight")}
     attribute = stored.get("edge_attr")
-    if arguments["edge_weight"] is None and attribute is not None:
+    if arguments["edge_weight"] is None and hasattr(attribute, "ndim"):
         if attribute.ndim == 2 and attribute.shape[1] == 1:
             attribute = attribute[:, 0]
         arguments["edge_weight"] = attribute if attribute.ndim == 1 else None
@@ -162,6 +167,9 @@ def _load(file: Path) -> dict[str, npt.NDArray[Any]]:
             ) from error
     if not arrays:
         raise InputError(f"{file} holds {_names(found)}: expected 'edge_index' or 'edges'; save the edges under one")
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{file}: {key!r} is no array: expected a file made by numpy.savez; make it again")
     return arrays
 
 
@@ -172,6 +180,11 @@ def _sparse_features(file: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
     if missing:
         raise InputError(f"{file} lacks {_names(missing)}: expected all of {_names(X_PARTS)} for sparse features")
     indptr, indices, values, shape = (arrays[key] for key in X_PARTS)
+    for key, kinds, expected in zip(
+        X_PARTS, ("iu", "iu", "biuf", "iu"), ("integers",) * 2 + ("numbers", "integers"), strict=True
+    ):
+        if arrays[key].dtype.kind not in kinds:
+            raise InputError(f"{file}: {key!r} has dtype {arrays[key].dtype}: expected {expected}; save it again")
     try:
         return check_scipy(sparse.csr_array((values, indices, indptr), shape=tuple(shape)), "x")
     except (ValueError, TypeError) as error:

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from codesgc.conv import SpectralConv, signals
 from codesgc.engine import CSR, Dropout, Operator, linear
+from codesgc.errors import whole
 from codesgc.graph import Graph
+from codesgc.memory import check_fits
 from codesgc.names import check_names, fitted
 from codesgc.zoo import Config, find_model
 
@@ -21,7 +23,8 @@ class Encoder(nn.Module):
         self, in_channels: int, out_channels: int, rate: float | Tensor = 0.0, *, replicates: int | None = None
     ) -> None:
         super().__init__()
-        leading = () if replicates is None else (replicates,)
+        leading = () if replicates is None else (whole("replicates", replicates),)
+        check_fits("the encoder's W", *leading, in_channels, out_channels)
         self.W = nn.Parameter(torch.empty(*leading, in_channels, out_channels))
         self.b_W = nn.Parameter(torch.empty(*leading, out_channels))
         self.drop = Dropout(rate, replicates=replicates)
@@ -54,6 +57,8 @@ class SpectralModel(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, config: Config, *, replicates: int | None = None) -> None:
         super().__init__()
         known = check_names(config)
+        for label, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            whole(label, channels)
         self.config, self.replicates, self.in_channels = config, replicates, in_channels
         self.encoder: Encoder | None = None
         widths = [in_channels, out_channels]

@@ -35,7 +35,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def scalar(key: str, text: str) -> Any:
-    """A JSON scalar, or else a word."""
+    """A JSON scalar, a number as Python writes it, or else a word.
+
+    >>> scalar("lr", "1e-2"), scalar("dropout.C", ".5"), scalar("bias", "true"), scalar("basis", "jacobi")
+    (0.01, 0.5, True, 'jacobi')
+    """
 
     def not_json(word: str) -> Any:
         raise ValueError(word)
@@ -43,7 +47,9 @@ def scalar(key: str, text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=not_json)
     except (ValueError, RecursionError):
-        return text
+        if not re.fullmatch(r"[+-]?(\d+\.|\.\d+|\d+\.\d+)([eE][+-]?\d+)?", text):
+            return text
+        value = float(text)  # .5, 5. and +0.5 are no JSON
     if isinstance(value, list | dict):
         return text
     if not isinstance(value, str) and value is not None and not abs(value) < 2**31:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from codesgc.engine import Filter, Operator
 from codesgc.errors import InputError, check_options, unknown
+from codesgc.memory import check_fits
 
 BASES: dict[str, type["Basis"]] = {}
 ROUNDING = 1e-14  # what a coefficient of exactly 0 comes out as, relative to the greatest: T_k have one each
@@ -87,6 +88,7 @@ class Basis(nn.Module, ABC):
         key = (order, scale, shift, *(buffer._version for buffer in buffers))
         if self._last is not None and self._last[0] == key and all(map(operator.is_, self._last[1], buffers)):
             return self._last[2]
+        check_fits(f"the change of basis of order {order}", order + 1, order + 1, size=8)
         nodes, cosines = chebyshev_nodes(order)
         B = self.evaluate(scale * nodes + shift, order) @ cosines
         if self.fixed:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from codesgc.engine import CSR, SPARSE, STEP, VECTOR, Dropout, Dropouts, Filter, Route, cheapest, lanes, with_ones
-from codesgc.errors import InputError, check_options, unknown
+from codesgc.errors import InputError, check_options, unknown, whole
+from codesgc.memory import check_fits
 
 DECOMPOSITIONS: dict[str, type["Decomposition"]] = {}
 PENALTIES = ("ridge", "smoothness")  # options of every decomposition
@@ -21,13 +22,6 @@ def mixing(x: Tensor | CSR, columns: int) -> float:
     if isinstance(x, CSR):
         return SPARSE * x.nnz / max(x.shape[0], 1) * (lanes(columns) + VECTOR)
     return x.shape[-1] * lanes(columns)
-
-
-def positive(label: str, value: int) -> int:
-    """The whole number >= 1 that was given, or an error."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{label} {value!r}: expected a whole number >= 1")
-    return value
 
 
 def stacked(bias: Tensor | None, weight: Tensor, axis: int = -2) -> Tensor:
@@ -85,17 +79,19 @@ class Decomposition(nn.Module, ABC):
         smoothness: float | Tensor = 0.0,
     ) -> None:
         super().__init__()
-        self.in_channels = positive("in_channels", in_channels)
-        self.out_channels = positive("out_channels", out_channels)
-        if not isinstance(order, int) or isinstance(order, bool) or order < 0:
-            raise InputError(f"order {order!r}: expected a whole number >= 0")
-        self.order = order
+        if replicates is not None:
+            replicates = whole("replicates", replicates)
+        self.in_channels = whole("in_channels", in_channels)
+        self.out_channels = whole("out_channels", out_channels)
+        self.order = order = whole("order", order, least=0)
         self.bias, self.replicates = bias, replicates
         self.groups = {}
         self._bounds: dict[str, float] = {}
         for penalty, value in zip(PENALTIES, (ridge, smoothness), strict=True):
             self.setting(penalty, value, lambda t: t >= 0, "a number >= 0")
         self.penalised = bool((self.ridge > 0).any() or (self.smoothness > 0).any())
+        if not isinstance(dropout, Mapping | None):
+            raise TypeError(f"dropout is {dropout!r}: expected rates by place, as {{'input': 0.5}}")
         rates = dict(dropout or {})
         for key in rates:
             if key not in self.dropouts:
@@ -108,6 +104,7 @@ class Decomposition(nn.Module, ABC):
         Factors of one `group` share a learning rate and a weight decay.
         """
         leading = () if self.replicates is None else (self.replicates,)
+        check_fits(f"{name} of decomposition {self.name!r}", *leading, *shape)
         self.register_parameter(name, nn.Parameter(torch.empty(*leading, *shape)))
         self._bounds[name] = fan_in**-0.5 if fan_in else 0.0
         self.groups.setdefault(group or name, []).append(name)
@@ -141,10 +138,15 @@ class Decomposition(nn.Module, ABC):
 
     def setting(self, name: str, value: float | Tensor, valid: Callable[[Tensor], Tensor], expected: str) -> None:
         """A number that is fixed, one for all replicates or one for each: a buffer in float64."""
-        number = torch.as_tensor(value, dtype=torch.float64)
-        if not bool(valid(number).all()):
-            raise InputError(f"{name} {value}: expected {expected}")
         shape = () if self.replicates is None else (self.replicates,)
+        try:
+            number = torch.as_tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"{name} {value!r}: expected {expected}") from None
+        if not bool((valid(number) & number.isfinite()).all()):
+            raise InputError(f"{name} {value}: expected {expected}")
+        if number.shape not in ((), shape):
+            raise InputError(f"{name} has shape {tuple(number.shape)}: expected one number, or one a replicate {shape}")
         self.register_buffer(name, number.expand(shape).clone(), persistent=False)
 
     @abstractmethod

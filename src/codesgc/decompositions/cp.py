@@ -4,8 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, positive, stacked
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul
+from codesgc.errors import whole
 
 
 class CP(Decomposition, name="cp"):
@@ -23,7 +24,7 @@ class CP(Decomposition, name="cp"):
 
     def __init__(self, in_channels: int, out_channels: int, order: int, *, rank: int = 32, **common: Any) -> None:
         super().__init__(in_channels, out_channels, order, **common)
-        self.rank = positive("rank", rank)
+        self.rank = rank = whole("rank", rank)
         self.add("C", in_channels, rank, fan_in=in_channels)
         self.add_bias("b_C", rank, fan_in=in_channels, group="C")
         self.add("M", order + 1, rank, fan_in=order + 1)

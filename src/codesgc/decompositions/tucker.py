@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, positive, stacked
+from codesgc.decompositions.base import Decomposition, add_bias, grouped, mixing, stacked
 from codesgc.engine import CSR, Filter, Route, lanes, linear, matmul, with_ones
-from codesgc.errors import InputError
+from codesgc.errors import InputError, whole
 
 FORMED_TWICE = 128  # columns of T up to which forming H once more in the backward pass takes less time than storing it
 
@@ -64,7 +64,7 @@ class Tucker(Decomposition, name="tucker"):
     def _size(self, factor: str, label: str, given: int | None, mode: int) -> int:
         """Columns of a factor: 32 unless given; those of the mode where the factor is an identity."""
         if factor not in self.identities:
-            return positive(label, 32 if given is None else given)
+            return whole(label, 32 if given is None else given)
         if given not in (None, mode):
             raise InputError(
                 f"{label} {given!r}: {self.name!r} has the identity as {factor}, so it is {mode}; leave it out"

@@ -63,7 +63,10 @@ class Dropout(nn.Module):
     def __init__(self, rate: float | Tensor = 0.0, *, replicates: int | None = None) -> None:
         super().__init__()
         shape = () if replicates is None else (replicates,)
-        value = torch.as_tensor(rate, dtype=torch.float64)
+        try:
+            value = torch.as_tensor(rate, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"dropout rate {rate!r}: expected numbers from 0 to 1") from None
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise InputError(f"dropout rate {rate}: expected numbers from 0 to 1")
         self.register_buffer("rate", value.expand(shape).clone(), persistent=False)

@@ -5,12 +5,15 @@ recording of `codesgc reproduce --keep`, and a study with its trials.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from codesgc.errors import InputError
+from codesgc.zoo import MODELS, preset
+from codesgc.zoo.published import paper_datasets
 
 SILENT = ("options.json",)  # lies beside a study and holds no results
 LARGEST = 64 << 20  # bytes; a result has some thousand, a recording some hundred thousand
@@ -78,6 +81,7 @@ class Material:
     recordings: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     studies: list[Study] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)  # what was read, by its real path
 
     @property
     def empty(self) -> bool:
@@ -192,6 +196,12 @@ def cell(data: Mapping[str, Any], source: str) -> Cell:
         data.get("interrupted") is True,
         source,
     )
+
+
+def changed(found: Cell) -> bool:
+    """Whether a model of the zoo has other settings than its preset for that graph: the paper measured another one."""
+    known = found.model in MODELS and found.dataset in paper_datasets() and bool(found.config)
+    return known and found.config != preset(found.dataset, found.model).to_dict()
 
 
 def recording(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,6 +330,8 @@ def add(material: Material, data: Any, source: str) -> None:
         material.studies.append(study(data, source))
     elif "runs" in data:
         result = cell(data, source)
+        if changed(result):
+            result = replace(result, model=f"{result.model}, changed")
         first = material.cells.setdefault(result.key, result)
         if first is not result:
             raise Foreign(f"{result.dataset} {result.model} ({result.protocol}) is in {first.source} already")
@@ -343,6 +355,7 @@ def read(paths: Sequence[str]) -> Material:
     """Everything usable in these files and folders."""
     material = Material()
     for path in files(paths):
+        material.files.add(os.path.realpath(path))
         try:
             add(material, parsed(path), str(path))
         except Foreign as reason:

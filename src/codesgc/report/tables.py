@@ -38,7 +38,7 @@ def tables(cells: Iterable[Cell]) -> list[Table]:
     cells = list(cells)
     found: list[Table] = []
     published = {model for models in TABLES.values() for model in models}
-    every = [name for model in MODELS for name in (model, f"{model}, searched")]
+    every = [name for model in MODELS for name in (model, f"{model}, searched", f"{model}, changed")]
     for protocol in ordered((cell.protocol for cell in cells), PROTOCOLS):
         own = [cell for cell in cells if cell.protocol == protocol]
         layouts = [(f"Table {n}", list(models)) for n, models in TABLES.items()]
@@ -124,7 +124,8 @@ def markdown(cells: Iterable[Cell]) -> str:
         return "No results yet.\n"
     parts = []
     for table in tables(cells):
-        lines = [f"**{table.title}**, {escaped(table.protocol)} protocol: {count(table.cells.values())}."]
+        summary = count(table.cells.values())
+        lines = [f"**{table.title}**, {escaped(table.protocol)} protocol" + (f": {summary}." if summary.total else ".")]
         lines += ["", "| | " + " | ".join(map(escaped, table.models)) + " |", "|---" * (len(table.models) + 1) + "|"]
         for dataset in table.datasets:
             row = [table.cells.get((dataset, model)) for model in table.models]

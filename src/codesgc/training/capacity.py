@@ -4,13 +4,11 @@ On the paper's ten graphs the time of a replicate-epoch falls with their number 
 --population B): Python and waking threads are paid once for all, and S is read once.
 """
 
-import os
-from pathlib import Path
-
 import torch
 
 from codesgc.errors import InputError
 from codesgc.graph import Graph
+from codesgc.memory import free_bytes
 from codesgc.models import SpectralModel
 from codesgc.zoo import Config
 
@@ -33,21 +31,6 @@ def replicate_bytes(graph: Graph, config: Config) -> int:
     widest = 4 * graph.num_nodes * max(widths)
     masks = graph.x.values().numel() // 8 if sparse else 0
     return KEPT * widest + masks + 5 * 4 * sum(p.numel() for p in model.parameters())
-
-
-def free_bytes() -> int:
-    """Memory that may still be taken: what the system says is available, or less where a control group limits it."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                free = int(line.split()[1]) << 10
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        free = free if limit == "max" else min(free, int(limit) - used)
-    except (OSError, ValueError):
-        pass
-    return free
 
 
 def population_size(graph: Graph, config: Config, jobs: int, asked: int | None = None) -> int:

@@ -35,7 +35,8 @@ class Inputs:
     def __init__(self, graph: Graph, *, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> None:
         assert graph.x is not None and graph.y is not None
         self.graph, self.dtype, self.device = graph, dtype, device or torch.device("cpu")
-        x = graph.x if graph.x.layout == torch.strided else CSR.from_tensor(graph.x)
+        data = graph.x.detach()  # not to be learned
+        x = data if data.layout == torch.strided else CSR.from_tensor(data)
         self.x = x.to(self.device, dtype) if isinstance(x, Tensor) else x.to(dtype).to(self.device)
         self.y = graph.y.clamp_min(0).to(self.device)  # unlabelled nodes are in no part of a split
         self.channels, self.classes = graph.num_features, graph.num_classes

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -43,11 +44,12 @@ class Run:
 
 
 class Done(NamedTuple):
-    """A job that has ended, what came of it, and its model at the best epoch if models are kept."""
+    """A job that has ended, what came of it, its model at the best epoch if models are kept, and how it ended."""
 
     job: Job
     run: Run
     model: SpectralModel | None
+    diverged: bool = False
 
 
 class Scores(NamedTuple):
@@ -62,7 +64,7 @@ class Scores(NamedTuple):
 class Slot:
     """A place in a population: the job in it, how far it is, and its best epoch's parameters if they are kept.
 
-    Whoever watches the epochs may set `stopped`, and the run ends there.
+    Whoever watches the epochs may set `stopped`, and the run ends there. One that has `diverged` ends, too.
     """
 
     job: Job
@@ -72,11 +74,16 @@ class Slot:
     best: list[Tensor] = field(default_factory=list)
 
     @property
+    def diverged(self) -> bool:
+        """The loss of the last epoch was no finite number: there is nothing to be hoped for any more."""
+        return self.latest is not None and not isfinite(self.latest.loss)
+
+    @property
     def finished(self) -> bool:
         """More epochs in a row than `patience` were worse than the best, or all `epochs` are done."""
         config = self.job.config
         worse = self.run.epochs - self.run.best_epoch
-        return self.stopped or worse > config.patience or self.run.epochs >= config.epochs
+        return self.stopped or self.diverged or worse > config.patience or self.run.epochs >= config.epochs
 
     def note(self, val: float, test: float) -> bool:
         """Count an epoch; keep its accuracies, and say so, where validation is not worse than the best so far."""
@@ -150,6 +157,9 @@ class Population:
     @torch.no_grad()
     def keep(self, kept: list[int], new: Sequence[Job] = ()) -> None:
         """Go on with these slots and with new jobs behind them."""
+        if not kept and not new:
+            self.slots = []
+            return
         tensors, states, slots = _tensors(self.model), self.optimizer.state(), self.slots
         self._make(len(kept) + len(new))
         index = torch.tensor(kept, dtype=torch.int64, device=self.device)
@@ -275,4 +285,4 @@ def _train_jobs(
             for i, slot in enumerate(population.slots):
                 if slot.finished:
                     active -= 1
-                    yield Done(slot.job, slot.run, population.trained(i) if keep_best else None)
+                    yield Done(slot.job, slot.run, population.trained(i) if keep_best else None, slot.diverged)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import codesgc
-from codesgc.errors import InputError, unknown
+from codesgc.errors import InputError, unknown, whole
 from codesgc.graph import Graph
 from codesgc.models import SpectralModel
 from codesgc.training.capacity import population_size
@@ -39,6 +39,7 @@ class Result:
     versions: Mapping[str, str]
     interrupted: bool = False
     models: tuple[SpectralModel, ...] = field(default=(), compare=False, repr=False)
+    diverged: tuple[int, ...] = field(default=(), repr=False)  # seeds of runs that ended with a loss that is no number
 
     @property
     def test_mean(self) -> float:
@@ -61,6 +62,7 @@ class Result:
             "test_mean": self.test_mean,
             "test_ci95": self.test_ci95,
             "interrupted": self.interrupted,
+            **({"diverged": list(self.diverged)} if self.diverged else {}),
             "seconds": self.seconds,
             "versions": dict(self.versions),
         }
@@ -95,6 +97,13 @@ def check_trainable(graph: Graph) -> None:
         raise InputError("the graph has no features: expected x with a row for each node; pass x=torch.eye(num_nodes)")
     if graph.y is None or graph.num_classes == 0:
         raise InputError("the graph has no labels: expected y with a class for each node, -1 where it is unknown")
+    counts = torch.bincount(graph.y[graph.labelled], minlength=graph.num_classes)
+    if bool((counts == 0).any()):
+        empty = (counts == 0).nonzero().flatten()
+        raise InputError(
+            f"no node has label {int(empty[0])}, and the largest one is {graph.num_classes - 1}: expected nodes of "
+            "every label up to it; renumber the labels, as numpy.unique(y, return_inverse=True) does"
+        )
 
 
 def train(
@@ -129,13 +138,15 @@ def train(
     >>> [run.epochs for run in result.runs]
     [5, 5]
     """
-    config = find_model(model) if isinstance(model, str) else model
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph is {type(graph).__name__}: expected a Graph; load_dataset(name) gives one")
+    if isinstance(model, SpectralModel):
+        raise TypeError("model is a SpectralModel: expected what it is built from; pass model.config")
+    config = model if isinstance(model, Config) else find_model(model)
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
-    if runs < 1:
-        raise InputError(f"runs {runs}: expected a whole number >= 1")
-    if population is not None and population < 1:
-        raise InputError(f"population {population}: expected a whole number >= 1")
+    runs = whole("runs", runs)
+    population = None if population is None else whole("population", population)
     check_trainable(graph)
     graph = graph.row_normalised()
     assert graph.y is not None
@@ -143,6 +154,7 @@ def train(
     jobs = [Job(config, s, random_split(graph.y, s)) for s in range(first, first + runs)]
     done: list[Run] = []
     models: dict[int, SpectralModel] = {}
+    diverged: list[int] = []
     began, interrupted = time.perf_counter(), False
     size = population_size(graph, config, runs, population)
     try:
@@ -153,10 +165,11 @@ def train(
                     progress(done, [slot.run for slot in slots])
                 deliver()
 
-            for _, run, trained in train_jobs(
+            for _, run, trained, ended_badly in train_jobs(
                 graph, jobs, size=size, device=torch.device(device), keep_best=keep_models, on_epoch=on_epoch
             ):
                 done.append(run)
+                diverged += [run.seed] * ended_badly
                 if trained is not None:
                     models[run.seed] = trained
     except KeyboardInterrupt:
@@ -173,5 +186,6 @@ def train(
         seconds=time.perf_counter() - began,
         versions=versions(),
         interrupted=interrupted,
+        diverged=tuple(sorted(diverged)),
         models=tuple(models[run.seed] for run in done) if keep_models else (),
     )

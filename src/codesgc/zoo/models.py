@@ -61,6 +61,8 @@ MODELS: dict[str, Config] = {row.model: row for row in _ROWS}
 
 def find_model(name: str) -> Config:
     """The row of that name, whatever its capitals."""
+    if not isinstance(name, str):
+        raise TypeError(f"model is {type(name).__name__}: expected the name of a model of the zoo, as 'L-CP'")
     rows = {key.lower(): row for key, row in MODELS.items()}
     if name.lower() not in rows:
         raise unknown("model", name, MODELS)
