@@ -58,10 +58,10 @@ def runs_of(graph: Graph, jobs: list[Job], size: int, **options: object) -> dict
 def test_a_job_ends_the_same_in_a_population_of_any_size_and_order(sparse: bool) -> None:
     """To the last bit; slots are taken over when a job stops, and the population shrinks at the end."""
     graph = community_graph(sparse=sparse)
-    jobs = various(graph)
+    jobs = [*various(graph), job(graph, 5, prior="validation"), job(graph, 6, prior="validation", dropout={"C": 0.5})]
     alone = runs_of(graph, jobs, 1)
     assert len({run.epochs for run, _ in alone.values()}) >= 3
-    for size, order in ((2, [0, 1, 2, 3, 4]), (3, [4, 2, 0, 3, 1]), (9, [1, 0, 3, 2, 4])):
+    for size, order in ((2, [*range(7)]), (3, [4, 2, 6, 0, 3, 5, 1]), (9, [1, 0, 3, 6, 2, 4, 5])):
         together = runs_of(graph, [jobs[i] for i in order], size)
         for seed, (run, parameters) in alone.items():
             assert together[seed][0] == run
@@ -219,11 +219,12 @@ def train_two_epochs(config: Config) -> None:
 # --- one job, written out with torch's own optimizer and loss
 
 
-def test_a_population_of_one_is_a_plain_training_loop() -> None:
+@pytest.mark.parametrize("prior", ["training", "validation"])
+def test_a_population_of_one_is_a_plain_training_loop(prior: str) -> None:
     """Cross-entropy on the training nodes, torch.optim.Adam with the groups' rates, evaluation after each step."""
     graph = community_graph().to(dtype=torch.float64)
     numbers = {"lr": {"default": 0.05, "M": 0.01, "P": 0.002}, "weight_decay": {"C": 0.01, "M": 0.002}}
-    it = job(graph, 5, dropout={"input": 0.4, "C": 0.2, "Z": 0.3}, **numbers)
+    it = job(graph, 5, dropout={"input": 0.4, "C": 0.2, "Z": 0.3}, prior=prior, **numbers)
     model = new_model(it, graph.num_features, graph.num_classes).double()
     optimizer = torch.optim.Adam(
         [
@@ -236,7 +237,13 @@ def test_a_population_of_one_is_a_plain_training_loop() -> None:
     for epoch in range(1, it.config.epochs + 1):
         model.train()
         optimizer.zero_grad()
-        F.cross_entropy(model(x, graph)[split.train], y[split.train]).backward()
+        scores = model(x, graph)[split.train]
+        if prior == "validation":  # log of the shares of the classes, each with one node more
+            counts = torch.stack(
+                [(y[part, None] == torch.arange(3)).sum(0).double() + 1 for part in (split.train, split.val)]
+            )
+            scores = scores + (counts / counts.sum(1, keepdim=True)).log().diff(dim=0).neg()
+        F.cross_entropy(scores, y[split.train]).backward()
         optimizer.step()
         with torch.no_grad():
             right = (model.eval()(x, graph).argmax(1) == y).double() * 100

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from codesgc import InputError
 from codesgc.training import Split, random_split
+from codesgc.training.splits import prior_shift
 
 
 def labels_of(*counts: int, seed: int = 0) -> Tensor:
@@ -113,3 +114,13 @@ def test_too_few_labels_are_refused(y: Tensor, part: str) -> None:
 def test_no_nodes_are_refused() -> None:
     with pytest.raises(InputError, match="a split of 0 labelled nodes in 0 classes leaves no training nodes"):
         random_split(torch.zeros(0, dtype=torch.int64), 0)
+
+
+def test_the_prior_is_that_of_the_nodes_that_validate() -> None:
+    """Adding it to scores turns odds among the training nodes into odds among those that validate."""
+    labels = torch.tensor([0] * 90 + [1] * 30)
+    split = random_split(labels, 0)
+    shift = prior_shift(labels, split, 2)
+    train, val = ((torch.bincount(labels[part], minlength=2) + 1).double() for part in (split.train, split.val))
+    torch.testing.assert_close((shift[0] - shift[1]).exp(), (train[0] / train[1]) / (val[0] / val[1]))
+    assert shift[0] < 0 < shift[1]

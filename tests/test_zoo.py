@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from oracles import normal, random_adjacency
 
-from codesgc import DATASETS, DECOMPOSITIONS, MODELS, InputError, build_model, preset
+from codesgc import DATASETS, DECOMPOSITIONS, MODELS, Config, InputError, build_model, preset
 from codesgc.zoo import find_model, paper_value
 from codesgc.zoo.published import origin
 
@@ -163,3 +163,12 @@ def test_names_are_found_whatever_their_capitals() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_named_after_themselves(name: str) -> None:
     assert MODELS[name].model == name
+
+
+def test_the_prior_is_in_files_only_where_it_is_not_the_default() -> None:
+    """Files from before there was a choice stay what they are."""
+    assert "prior" not in Config().to_dict()
+    own = Config(prior="validation")
+    assert own.to_dict()["prior"] == "validation" and Config.from_dict(own.to_dict()) == own
+    with pytest.raises(InputError, match=r"prior 'validate' is unknown: .* did you mean 'validation'"):
+        Config(prior="validate")

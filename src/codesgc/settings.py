@@ -11,7 +11,7 @@ from typing import Any
 
 from codesgc.errors import InputError
 from codesgc.zoo import Config, preset
-from codesgc.zoo.config import ARCHITECTURES
+from codesgc.zoo.config import ARCHITECTURES, PRIORS
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def choices() -> dict[str, list[str]]:
     from codesgc.matrices import MATRICES
 
     registries = {"architecture": ARCHITECTURES, "decomposition": DECOMPOSITIONS, "basis": BASES, "matrix": MATRICES}
-    return {key: sorted(registry) for key, registry in registries.items()}
+    return {key: sorted(registry) for key, registry in registries.items()} | {"prior": list(PRIORS)}
 
 
 def listed(config: Config) -> list[tuple[str, str]]:

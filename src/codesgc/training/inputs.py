@@ -25,7 +25,7 @@ def shape(config: Config) -> tuple[Hashable, ...]:
     known = names(config).options
     sizes = {k: v for k, v in config.options.items() if k in known and not takes_number(known[k].annotation)}
     basis = None if BASES[config.basis].fixed else config.basis
-    parts = config.architecture, config.decomposition, config.matrix, config.order, config.bias
+    parts = config.architecture, config.decomposition, config.matrix, config.order, config.bias, config.prior
     return *parts, config.hidden, config.layers, basis, tuple(sorted(sizes.items()))
 
 

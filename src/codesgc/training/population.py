@@ -18,7 +18,7 @@ from codesgc.graph import Graph
 from codesgc.models import SpectralModel, rates
 from codesgc.training.adam import Adam
 from codesgc.training.inputs import Inputs
-from codesgc.training.splits import Split
+from codesgc.training.splits import Split, prior_shift
 from codesgc.zoo import Config
 
 
@@ -118,7 +118,7 @@ class Population:
         self.x, self.y, self.device, self.dtype = inputs.x, inputs.y, inputs.device, inputs.dtype
         self.S = inputs.matrix(SpectralModel(inputs.channels, inputs.classes, config))
         self.slots: list[Slot] = []
-        self.nodes: list[Tensor] = []
+        self.given: list[Tensor] = []  # of every slot: the nodes of each part, and what training adds to its scores
         self._make(size)
 
     def _make(self, size: int) -> None:
@@ -147,11 +147,13 @@ class Population:
             tensor[slot].zero_()
         for i, (group, _) in enumerate(self.groups):
             self.optimizer.lr[i, slot], self.optimizer.weight_decay[i, slot] = rates(job.config, group)
-        parts = [part.to(self.device) for part in (job.split.train, job.split.val, job.split.test)]
-        if not self.nodes:
-            self.nodes = [part.repeat(self.optimizer.step_count.numel(), 1) for part in parts]
-        for nodes, part in zip(self.nodes, parts, strict=True):
-            nodes[slot] = part
+        split, classes = job.split, self.inputs.classes
+        shift = torch.zeros(classes) if job.config.prior == "training" else prior_shift(self.y, split, classes)
+        parts = [part.to(self.device) for part in (split.train, split.val, split.test, shift.to(self.dtype))]
+        if not self.given:
+            self.given = [part.repeat(self.optimizer.step_count.numel(), 1) for part in parts]
+        for given, part in zip(self.given, parts, strict=True):
+            given[slot] = part
         self.slots[slot : slot + 1] = [Slot(job, Run(job.seed))]
 
     @torch.no_grad()
@@ -168,7 +170,7 @@ class Population:
         for target, source in zip(self.optimizer.state(), states, strict=True):
             target[: len(kept)] = source[index]
         self.slots = [slots[i] for i in kept]
-        self.nodes = [torch.cat([part[index], part[:1].expand(len(new), -1)]) for part in self.nodes]
+        self.given = [torch.cat([part[index], part[:1].expand(len(new), -1)]) for part in self.given]
         for slot, job in enumerate(new, start=len(kept)):
             self.start(slot, job)
 
@@ -187,9 +189,12 @@ class Population:
             self._epoch()
 
     def _epoch(self) -> None:
-        train, val, test = self.nodes
+        train, val, test, shift = self.given
         self._mode(training=True)
-        losses, _ = cross_entropy(self.model(self.x, self.S), self.y, train)
+        scores = self.model(self.x, self.S)  # (B, N, classes)
+        if self.config.prior != "training":
+            scores = scores + shift[:, None, :]
+        losses, _ = cross_entropy(scores, self.y, train)
         loss = losses.sum()  # its gradient is 1 for each: replicates do not mix
         for conv in self.model.layers:
             if conv.decomposition.penalised:
@@ -198,7 +203,7 @@ class Population:
         self.optimizer.step()
         self._mode(training=False)
         with torch.no_grad():
-            scores = self.model(self.x, self.S)  # (B, N, classes)
+            scores = self.model(self.x, self.S)
             right = [engine(scores).correct(scores, self.y, part).tolist() for part in (val, test)]
         for i, (slot, loss, r_val, r_test) in enumerate(zip(self.slots, losses.tolist(), *right, strict=True)):
             slot.latest = Scores(loss, 100 * r_val / val.shape[1], 100 * r_test / test.shape[1])

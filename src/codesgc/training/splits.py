@@ -21,6 +21,22 @@ def _shuffled(items: Tensor, generator: torch.Generator) -> Tensor:
     return items[torch.randperm(len(items), generator=generator)]
 
 
+def prior_shift(labels: Tensor, split: Split, classes: int) -> Tensor:
+    """log pi_train(c) - log pi_val(c) for each class c, where pi counts the nodes of a part, each class once more.
+
+    The protocol trains on as many nodes of each class as there are, so that among the rest the large classes are more
+    frequent by far. A model that is trained with this added to its scores has scores for nodes as they are there.
+
+    >>> split = Split(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([4]))
+    >>> prior_shift(torch.tensor([0, 1, 1, 1, 1]), split, 2).exp()
+    tensor([2.0000, 0.6667], dtype=torch.float64)
+    """
+    train, val = (
+        torch.bincount(labels[part.cpu()].cpu(), minlength=classes).double() + 1 for part in (split.train, split.val)
+    )
+    return (train / train.sum()).log() - (val / val.sum()).log()
+
+
 def random_split(labels: Tensor, seed: int) -> Split:
     """The split of the paper's protocol for one seed: class-balanced, not stratified.
 

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from codesgc.errors import InputError, unknown
 
 ARCHITECTURES = ("linear", "hybrid", "multi-layer")
+PRIORS = ("training", "validation")
 Numbers = Mapping[str, float]
 Options = Mapping[str, Any]
 
@@ -19,7 +20,9 @@ class Config:
 
     `options` are those of the basis and of the decomposition, as `a`, `b`, `rank`. `dropout` has a rate for each place
     in the model, `lr` and `weight_decay` a number for each factor; the key "default" stands for those not named, and is
-    0 for dropout and weight decay if it is not named itself.
+    0 for dropout and weight decay if it is not named itself. `prior` says how frequent the classes are where the model
+    will be used: as among the nodes that train it, as in the paper, or as among those that validate
+    (`codesgc.training.splits.prior_shift`).
 
     >>> Config(model="mine", order=5).updated({"lr.C": 0.05, "rank": 8, "dropout": 0.5})
     Config(model='mine', order=5, options={'rank': 8}, dropout={'default': 0.5}, lr={'default': 0.01, 'C': 0.05})
@@ -40,12 +43,15 @@ class Config:
     weight_decay: Numbers = field(default_factory=dict)
     epochs: int = 1000
     patience: int = 200
+    prior: str = "training"
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         if self.architecture not in ARCHITECTURES:
             raise unknown("architecture", self.architecture, ARCHITECTURES)
+        if self.prior not in PRIORS:
+            raise unknown("prior", self.prior, PRIORS)
         for name, least in (("order", 0), ("hidden", 1), ("layers", 1), ("epochs", 1), ("patience", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} {getattr(self, name)}: expected a whole number >= {least}")
@@ -75,8 +81,9 @@ class Config:
         return dataclasses.replace(self, **fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        """Plain data for JSON; `prior`, which is younger than many a result file, only where it is not the default."""
+        found = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {key: value for key, value in found.items() if (key, value) != ("prior", "training")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Config":
