@@ -5,6 +5,7 @@ has touched; differences to the first variant are taken split by split. A search
 
     python tools/small_graphs.py --threads 1                        # about forty minutes on one core
     python tools/small_graphs.py --take results/small_graphs        # and copy the result files there
+    python tools/small_graphs.py --look                             # why: classes, and accuracies around the best epoch
 """
 
 import argparse
@@ -14,8 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from codesgc import Config, load_dataset, preset
 from codesgc.cli import main as codesgc
 from codesgc.files import write_text
+from codesgc.training import PROTOCOLS, Job, Slot, random_split, train_jobs
 from codesgc.tuning.report import margin
 
 RANKS = "rank=1,2,4,8,16,32"
@@ -93,14 +98,68 @@ def table(out: Path, dataset: str) -> str:
     return "\n".join(lines)
 
 
+SEEDS = range(PROTOCOLS["strict"], PROTOCOLS["strict"] + 20)
+
+
+def around_the_best(dataset: str, config: Config) -> tuple[float, float]:
+    """Mean test accuracy at the epoch with the best validation accuracy, and over that and 25 on either side of it."""
+    graph = load_dataset(dataset).row_normalised()
+    assert graph.y is not None
+    seen: dict[int, list[float]] = {seed: [] for seed in SEEDS}
+
+    def watch(slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            assert slot.latest is not None
+            seen[slot.job.seed].append(slot.latest.test)
+
+    jobs = [Job(config, seed, random_split(graph.y, seed)) for seed in SEEDS]
+    done = list(train_jobs(graph, jobs, size=len(jobs), on_epoch=watch))
+    near = []
+    for each in done:
+        at = each.run.best_epoch - 1
+        window = seen[each.run.seed][max(at - 25, 0) : at + 26]
+        near.append(sum(window) / len(window))
+    return sum(each.run.test_accuracy for each in done) / len(done), sum(near) / len(near)
+
+
+def look(dataset: str) -> str:
+    """How many nodes of each class the parts have, and what published settings reach with either prior."""
+    y = load_dataset(dataset).y
+    assert y is not None
+    split = random_split(y, SEEDS[0])
+    lines = [f"| {dataset} | nodes of each class |", "|---|---|"]
+    for name, part in (
+        ("all", slice(None)),
+        ("training", split.train),
+        ("validation", split.val),
+        ("test", split.test),
+    ):
+        lines.append(
+            f"| {name} | {', '.join(map(str, torch.bincount(y[part], minlength=int(y.max()) + 1).tolist()))} |"
+        )
+    largest = torch.bincount(y).argmax()
+    share = sum(float((y[random_split(y, seed).test] == largest).double().mean()) for seed in SEEDS) / len(SEEDS)
+    lines += ["", f"Always the largest class: {100 * share:.2f} % of the test nodes, over 20 splits.", ""]
+    lines += ["| published settings | prior | test at the best epoch | around it |", "|---|---|---|---|"]
+    for model in ("JacobiConv", "L-CP", "L-Tucker", "H-Tucker1"):
+        for prior in ("training", "validation"):
+            at, near = around_the_best(dataset, preset(dataset, model).updated({"prior": prior}))
+            lines.append(f"| {model} | {prior} | {at:.2f} | {near:.2f} |")
+    return "\n".join(lines)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     options.add_argument("--datasets", nargs="+", default=["texas", "cornell"], metavar="NAME")
     options.add_argument("--out", type=Path, default=Path("build/small_graphs"), metavar="DIR")
     options.add_argument("--take", type=Path, metavar="DIR", help="copy the results there, and search nothing")
+    options.add_argument("--look", action="store_true", help="show why, and search nothing")
     options.add_argument("--threads", default=str(os.cpu_count()), metavar="N")
     args = options.parse_args(argv)
     for dataset in args.datasets:
+        if args.look:
+            print(look(dataset) + "\n")
+            continue
         for variant in VARIANTS:
             if args.take is None:
                 search(args.out, dataset, variant, ["--quiet", "--threads", args.threads])
