@@ -325,6 +325,8 @@ def second_look(
     from codesgc.tuning.confirm import SPLITS, candidates, confirm
 
     seeds, chosen = range(args.runs, args.runs + SPLITS), candidates(trials, args.confirm)
+    if not args.quiet:
+        console.show(f"{len(chosen)} best settings are trained again on {SPLITS} more splits", sys.stderr)
     return seeds, confirm(graph, chosen, seeds, population=args.population, device=args.device)
 
 
