@@ -89,7 +89,7 @@ class Decomposition(nn.Module, ABC):
         self._bounds: dict[str, float] = {}
         for penalty, value in zip(PENALTIES, (ridge, smoothness), strict=True):
             self.setting(penalty, value, lambda t: t >= 0, "a number >= 0")
-        self.penalised = bool((self.ridge > 0).any() or (self.smoothness > 0).any())
+        self.penalised = [name for name in PENALTIES if bool((getattr(self, name) > 0).any())]
         if not isinstance(dropout, Mapping | None):
             raise TypeError(f"dropout is {dropout!r}: expected rates by place, as {{'input': 0.5}}")
         rates = dict(dropout or {})
@@ -160,8 +160,11 @@ class Decomposition(nn.Module, ABC):
     def penalty(self) -> Tensor:
         """ridge / 2 |W|^2 + smoothness / 2 sum_k |W_{k+1} - W_k|^2 of each replicate (...,), a term of its loss."""
         W = self.expand()
-        parts = (self.ridge, W), (self.smoothness, W.diff(dim=-1))
-        return sum((rate.to(W) / 2 * part.square().sum((-3, -2, -1)) for rate, part in parts), W.new_zeros(()))
+        total = W.new_zeros(self.ridge.shape)
+        for name in self.penalised:
+            part = W if name == "ridge" else W.diff(dim=-1)
+            total = total + getattr(self, name).to(W) / 2 * part.square().sum((-3, -2, -1))
+        return total
 
     @abstractmethod
     def routes(self, x: Tensor | CSR, op: Filter) -> list[Route]:

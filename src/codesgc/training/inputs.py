@@ -56,7 +56,7 @@ class Inputs:
         That order depends on where dropout is 0, and whether a penalty is computed on there being one; neither may
         depend on a neighbour's.
         """
-        penalised = any(config.options.get(name, 0) > 0 for name in PENALTIES)
+        penalised = tuple(config.options.get(name, 0) > 0 for name in PENALTIES)
         key = shape(config), tuple(sorted((place, rate > 0) for place, rate in config.dropout.items())), penalised
         if key not in self._kinds:
             model = SpectralModel(self.channels, self.classes, config)
