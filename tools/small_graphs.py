@@ -55,7 +55,7 @@ def search(out: Path, dataset: str, variant: str, more: Sequence[str]) -> None:
         return
     if options[0].startswith("="):
         options[:1] = ["--storage", str(folder(out, dataset, options[0][1:]) / "study.log")]
-    given = "--protocol strict --trials 200 --pruner halving --final-runs 20".split()
+    given = ["--protocol", "strict", "--trials", "200", "--pruner", "halving", "--final-runs", "20"]
     status = codesgc(["tune", dataset, *options, *given, "--out", str(where), *more])
     if status:
         raise SystemExit(status)
