@@ -142,6 +142,9 @@ def test_the_best_are_looked_at_again_on_splits_that_did_not_choose_them(ring, t
     assert study["best"]["number"] == confirmed[0]["number"] == result["search"]["trial"]
     assert study["best"]["config"] == result["config"]
     assert result["search"]["confirm_seeds"] == [*range(2, 12)] and "0 in both" in result["search"]["splits"]
+    assert tune(ring, tmp_path, *options) == 0  # nothing is searched, and what the search took is still known
+    assert json.loads((tmp_path / "study.json").read_text()) == study
+    capsys.readouterr()
     again = train(Graph.from_npz(ring), Config.from_dict(result["config"]), runs=10, seed=2)
     assert [run.val_accuracy for run in again.runs] == confirmed[0]["val_accuracy"]
     assert main(["best", str(tmp_path), "--json"]) == 0

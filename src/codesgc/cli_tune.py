@@ -293,12 +293,13 @@ def report(args: argparse.Namespace, graph: "Graph", dataset: str | None, study:
     driver = {
         "seconds": round(search.seconds, 3),
         "driver_seconds": round(study.seconds, 3),
-        "driver_share": round(study.seconds / max(search.seconds, 1e-9), 4),
+        "driver_share": round(study.seconds / search.seconds, 4) if search.epochs else 0.0,
         "epochs": search.epochs,
         "population": search.size,
         "threads": _threads(),
     }
-    more |= {"this_worker": driver, "versions": versions()}
+    before = None if search.epochs else read_outcome(Path(args.out, "study.json"))
+    more |= {"this_worker": (before or {}).get("this_worker", driver), "versions": versions()}
     if args.model == "auto":
         more["families"] = tuned.family_rows(winners, trials, results)
     write_text(Path(args.out, "study.json"), tuned.dumps(tuned.summary(study.study, more)))
