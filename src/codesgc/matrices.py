@@ -247,6 +247,6 @@ def make_matrix(matrix: str | Matrix) -> Matrix:
     """A registered matrix by its name, or the one given."""
     if isinstance(matrix, Matrix):
         return matrix
-    if matrix not in MATRICES:
+    if not isinstance(matrix, str) or matrix not in MATRICES:
         raise unknown("matrix", matrix, MATRICES)
     return MATRICES[matrix]()

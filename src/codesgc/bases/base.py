@@ -135,7 +135,7 @@ def make_basis(basis: str | Basis, order: int, channels: int, replicates: int | 
         if options:
             raise InputError(f"basis options {sorted(options)} were given with a ready basis: set them on the basis")
         return basis
-    if basis not in BASES:
+    if not isinstance(basis, str) or basis not in BASES:
         raise unknown("basis", basis, BASES)
     cls = BASES[basis]
     check_options(f"basis {basis!r}", cls, options, cls.reserved)

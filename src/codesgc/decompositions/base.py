@@ -245,7 +245,7 @@ def make_decomposition(
     decomposition: str, in_channels: int, out_channels: int, order: int, **options: Any
 ) -> Decomposition:
     """A registered decomposition by its name with its options."""
-    if decomposition not in DECOMPOSITIONS:
+    if not isinstance(decomposition, str) or decomposition not in DECOMPOSITIONS:
         raise unknown("decomposition", decomposition, DECOMPOSITIONS)
     cls = DECOMPOSITIONS[decomposition]
     check_options(f"decomposition {decomposition!r}", cls, options, ("in_channels", "out_channels", "order"))
