@@ -17,7 +17,7 @@ import pytest
 from optuna.trial import TrialState
 from test_cli import on_pty
 
-from codesgc import Config, Graph, cli_tune, train
+from codesgc import Config, Graph, cli_study, cli_tune, train
 from codesgc.cli import main
 from codesgc.tuning import make_space
 from codesgc.tuning.driver import Search
@@ -180,10 +180,10 @@ def test_a_time_budget_ends_a_search(ring, tmp_path):
 
 
 def test_the_command_line_names_every_pruner():
-    assert list(cli_tune.PRUNERS) == list(PRUNERS)
+    assert list(cli_study.PRUNERS) == list(PRUNERS)
 
 
-@pytest.mark.parametrize("pruner", cli_tune.PRUNERS[1:])
+@pytest.mark.parametrize("pruner", cli_study.PRUNERS[1:])
 def test_pruning_saves_epochs_and_counts_trials(ring, tmp_path, pruner, capsys):
     settings = ["--set", "epochs=100", "patience=100", "order=2", "rank=4", "--population", "9"]
     assert tune(ring, tmp_path, "--trials", 40, "--final-runs", 1, "--pruner", pruner, *settings) == 0

@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 
 import codesgc
 from codesgc import console, settings
+from codesgc.cli_best import run_best
 from codesgc.cli_report import run_report
 from codesgc.cli_reproduce import run_reproduction
+from codesgc.cli_study import PRUNERS, seconds
 from codesgc.cli_train import dataset_name, run_training
-from codesgc.cli_tune import PRUNERS, run_best, run_tuning, seconds
+from codesgc.cli_tune import run_tuning
 from codesgc.datasets.registry import DATASETS, FILES
 from codesgc.errors import InputError, unknown
 from codesgc.zoo import MODELS, preset
