@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from codesgc import Config, load_dataset, preset
+from codesgc import MODELS, Config, load_dataset, preset
 from codesgc.cli import main as codesgc
 from codesgc.files import write_text
 from codesgc.training import PROTOCOLS, Job, Slot, random_split, train_jobs
@@ -150,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if args.take is None:
                 search(args.out, dataset, variant, ["--quiet", "--threads", args.threads])
             elif (found := result(args.out, dataset, variant)) is not None:
-                found["model"] = found["config"]["model"] = f"{variant}, 20 splits"
+                found["model"] = found["config"]["model"] = variant
+                found["paper"] = found["paper"] if variant.partition(",")[0] in MODELS else None
                 file = args.take / dataset / f"{folder(args.out, dataset, variant).name}.json"
                 file.parent.mkdir(parents=True, exist_ok=True)
                 write_text(file, json.dumps(found, indent=2) + "\n")
