@@ -465,4 +465,4 @@ def test_settings_of_ones_own_are_not_shown_as_the_papers(tmp_path):
 def test_a_report_of_nothing_is_an_error(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{}")
     assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
-    assert "nothing to show in" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
+    assert "there is nothing to show" in capsys.readouterr().err and not (tmp_path / "r.html").exists()

@@ -30,8 +30,10 @@ def run_report(args: argparse.Namespace) -> int:
         raise InputError(f"{target} is one of the results to be shown: expected another file to write to")
     for source, reason in material.skipped:
         console.show(f"codesgc: {source} is left out: {reason}", sys.stderr)
-    if material.empty and args.results:
-        raise InputError(f"nothing to show in {' '.join(args.results)}: expected results, studies or recordings")
+    if material.empty and material.skipped:
+        raise InputError(
+            "there is nothing to show: expected results, studies or recordings; see above what was left out"
+        )
     if not args.markdown:
         from codesgc.report.page import page
 
