@@ -9,7 +9,7 @@ from torch import Tensor
 from codesgc.bases.base import three_term
 from codesgc.engine import Operator
 from codesgc.engine.portable import chebyshev_terms
-from codesgc.errors import InputError
+from codesgc.errors import InputError, whole
 from codesgc.graph import Graph
 from codesgc.matrices import Matrix, make_matrix
 
@@ -118,10 +118,8 @@ def spectral_density(
     >>> rho.share_below(torch.tensor([-0.9, -0.5, 0.5])).round(decimals=2).tolist()
     [0.1, 0.3, 0.7]
     """
-    if moments < 1:
-        raise InputError(f"moments {moments}: expected a whole number >= 1")
-    if probes is not None and probes < 1:
-        raise InputError(f"probes {probes}: expected a whole number >= 1")
+    moments = whole("moments", moments)
+    probes = None if probes is None else whole("probes", probes)
     S = graph if isinstance(graph, Operator) else make_matrix(matrix)(graph, dtype=torch.float64)
     if S.num_nodes == 0:
         raise InputError("the graph has no nodes: expected at least one, or there is no spectrum")
